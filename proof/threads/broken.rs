@@ -143,14 +143,14 @@ const BROKEN: &[Broken] = &[
     Broken {
         name: "mailbox_left_open",
         model: "a_shutdown_that_was_taken_is_told_the_outcome",
-        file: "driver/task.rs",
+        file: "driver/task/ending.rs",
         from: "        self.messages.close();\n",
         to: "",
     },
     Broken {
         name: "mailbox_not_emptied",
         model: "a_shutdown_that_was_taken_is_told_the_outcome",
-        file: "driver/task.rs",
+        file: "driver/task/ending.rs",
         from: "                self.farewell.tickets.push(ticket);\n            }\n        }\n    }",
         to: "                drop(ticket);\n            }\n        }\n    }",
     },

@@ -30,6 +30,9 @@ const FILES: [&str; 7] = [
     "driver/shared.rs",
 ];
 
+/// Of this file the end of the mailbox.
+const ENDING: &str = "driver/task/ending.rs";
+
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock
 /// within, too.
 const SEEN: [(&str, &str); 12] = [
@@ -101,8 +104,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
     let [cell, slot, wakes, desk, mailbox, seat, shared] =
         FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
     let driver = prepared(&message(&changed("driver.rs", read(&src.join("driver.rs")))), name);
-    let ending =
-        prepared(&ending(&changed("driver/task.rs", read(&src.join("driver/task.rs")))), name);
+    let ending = prepared(&ending(&changed(ENDING, read(&src.join(ENDING)))), name);
     let models = if name == "good" {
         String::new()
     } else {
@@ -182,7 +184,7 @@ fn ending(task: &str) -> String {
 }
 
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
-    let start = text.find(from).unwrap_or_else(|| panic!("task.rs has changed: {from}"));
-    let end = text[start..].find(to).unwrap_or_else(|| panic!("task.rs has changed: {to}"));
+    let start = text.find(from).unwrap_or_else(|| panic!("{ENDING} has changed: {from}"));
+    let end = text[start..].find(to).unwrap_or_else(|| panic!("{ENDING} has changed: {to}"));
     &text[start..start + end]
 }

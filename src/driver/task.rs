@@ -1,9 +1,19 @@
-//! The driver's loop.
+//! The driver's task: who polls it, and its loop.
+//!
+//! | file | what |
+//! |---|---|
+//! | `events` | what comes in, for the engine, and what the engine has the driver do |
+//! | `connecting` | a `connect` that waits for the first connection |
+//! | `ending` | shutdowns, the last handle, threads that wait for their releases |
 
+mod connecting;
+mod ending;
+mod events;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+pub(super) use ending::Farewell;
+
 use std::fmt;
 use std::future::Future;
 use std::future::poll_fn;
@@ -19,32 +29,20 @@ use tokio::task::unconstrained;
 
 use crate::backend::BUSY;
 use crate::backend::Backend;
-use crate::backend::BackendEvent;
 use crate::backend::OpId;
-use crate::backend::Outcome;
 use crate::base::cell::Directory;
 use crate::base::clock::Clock;
 use crate::base::clock::Moment;
-use crate::base::error::Error;
-use crate::base::log::TARGET;
-use crate::base::log::tell;
 use crate::base::map::Map;
 use crate::base::name::LockName;
 use crate::base::stats::Counters;
-use crate::driver::slot::Ticket;
-use crate::driver::trace;
 use crate::driver::wakes::Wakes;
 use crate::engine::Engine;
-use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
-use crate::engine::event::Fates;
-use crate::engine::event::RequestId;
 use crate::kinds::command::Command;
-use crate::kinds::reply::Reply;
 use crate::settings::config::Driver;
 
-use super::LAST_RELEASES;
 use super::Message;
 use super::Setup;
 use super::alarm::Alarm;
@@ -59,6 +57,8 @@ use super::pacing::Pacing;
 use super::pacing::Poller;
 use super::pacing::WhenIdle;
 use super::shared::Left;
+use connecting::Connecting;
+use ending::Settling;
 
 /// The most messages handled before server events are, and the most server events before messages
 /// are.
@@ -68,14 +68,8 @@ const ROUNDS: usize = 4;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during
 /// suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
-/// The shortest command timeout that the next two are derived from.
+/// The shortest command timeout that the times of the driver's end are derived from.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// How many command timeouts the remaining releases may take once the last handle is dropped.
-const LAST_HANDLE: u32 = 3;
-/// The time after its deadline in which the engine may still report that it has finished.
-const GRACE: Duration = Duration::from_millis(250);
-/// How many command timeouts connections may take to close in an orderly way.
-const CLOSING: u32 = 1;
 
 /// A driver: the engine, its backend and the callers' tickets.
 pub(super) struct Task {
@@ -120,24 +114,6 @@ pub(super) struct Task {
     settling: Vec<Settling>,
 }
 
-/// An ending thread that waits until the holds given up before are released.
-#[derive(Debug)]
-struct Settling {
-    ids: Vec<u64>,
-    /// When it stops waiting.
-    end: Moment,
-    /// Dropping this lets the thread end.
-    _done: mpsc::Sender<()>,
-}
-
-/// A `connect` that waits for its first connection.
-#[derive(Debug)]
-struct Connecting {
-    request: RequestId,
-    since: Moment,
-    deadline: Moment,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DriverPhase {
     /// → ShuttingDown
@@ -160,21 +136,6 @@ enum TurnOutcome {
     GoesOn,
     /// The driver has ended.
     Over,
-}
-
-/// The answers to the callers of `shutdown`, delivered once nothing of the driver is left.
-#[derive(Debug, Default)]
-pub(super) struct Farewell {
-    tickets: Vec<Ticket>,
-    fates: Arc<Fates>,
-}
-
-impl Farewell {
-    pub(super) fn deliver(self) {
-        for ticket in self.tickets {
-            ticket.put(Answer::ShutDown(Arc::clone(&self.fates)), &mut Wakes::default());
-        }
-    }
 }
 
 impl Task {
@@ -221,16 +182,6 @@ impl Task {
 
     pub(super) fn runtime(&self) -> Handle {
         self.runtime.clone()
-    }
-
-    /// What is left to do after the last poll.
-    pub(super) async fn end(mut self) -> Farewell {
-        self.last_words = None;
-        self.desk.close();
-        self.close_backend().await;
-        // Further callers of `shutdown` are answered when nothing is left, too.
-        self.turn_callers_away().await;
-        std::mem::take(&mut self.farewell)
     }
 
     /// Called by a caller: handles its message after those in the mailbox, and what follows from it.
@@ -368,18 +319,6 @@ impl Task {
         }
     }
 
-    fn let_threads_end(&mut self) {
-        let Self { settling, engine, clock, .. } = self;
-        if settling.is_empty() {
-            return;
-        }
-        let now = clock.now();
-        settling.retain_mut(|thread| {
-            thread.ids.retain(|id| engine.is_given_up(*id));
-            !thread.ids.is_empty() && now < thread.end
-        });
-    }
-
     fn wake_answered(&mut self) {
         if !self.by_caller {
             self.woke |= self.desk.answered() > 0;
@@ -504,236 +443,6 @@ impl Task {
         let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
         let reread = suspends.then(|| now.plus(REREAD));
         [self.engine.next_timeout(), connecting, end, reread].into_iter().flatten().min()
-    }
-
-    fn on_message(&mut self, message: Message) {
-        // Read before anything is sent, because validity is counted from here.
-        let now = self.clock.now();
-        match message {
-            Message::Ask { request, ticket, event } => {
-                self.desk.open(request, ticket);
-                self.handle(now, event);
-                if let Some(event) = self.desk.picked_up() {
-                    self.handle(now, event);
-                }
-            }
-            Message::Connect { request, ticket, since, deadline } => {
-                self.desk.open(request, ticket);
-                self.connecting = Some(Connecting { request, since, deadline });
-                self.handle(now, Event::Ready { request });
-            }
-            Message::Cancel { request } => {
-                if let Some(event) = self.desk.cancel(request) {
-                    self.handle(now, event);
-                }
-            }
-            Message::Release { hold, level, waiting } => {
-                self.desk.forget(level);
-                let request = waiting.map(|(request, ticket)| {
-                    self.desk.open(request, ticket);
-                    request
-                });
-                self.handle(now, Event::Release { hold, level, request });
-            }
-            Message::Leave { hold, level } => {
-                self.desk.forget(level);
-                self.handle(now, Event::Leave { hold, level });
-            }
-            Message::Shutdown { request, ticket, until } => {
-                self.farewell.tickets.push(ticket);
-                self.shut_down(now, until, Some(request));
-            }
-            Message::Settle { done } => {
-                let (ids, end) = (self.engine.given_up(), now.plus(LAST_RELEASES));
-                self.settling.push(Settling { ids, end, _done: done });
-            }
-            Message::LastHandle { done } => {
-                self.last_words = done;
-                self.shut_down(now, now.plus(LAST_HANDLE * self.command_timeout), None);
-            }
-        }
-    }
-
-    fn on_backend(&mut self, event: BackendEvent) {
-        let now = self.clock.now();
-        let event = match event {
-            BackendEvent::Replied { op, server, outcome } => {
-                let Some(command) = self.sent.remove(&op) else { return };
-                self.pacing.note_ended(now, matches!(outcome, Outcome::Done(_)));
-                self.tell_backend();
-                let outcome = outcome.and_then(|value| command.read(value));
-                self.note_trouble(&outcome);
-                Event::Replied { op, server, outcome }
-            }
-            BackendEvent::Up(server, info) => Event::Up(server, info),
-            BackendEvent::Down { server, cause } => {
-                self.pacing.note_disconnected();
-                self.tell_backend();
-                self.trouble = Some(cause.clone());
-                Event::Down { server, cause }
-            }
-            BackendEvent::Routes(routes) => Event::Routes(routes),
-            BackendEvent::PubSubUp => Event::PubSubUp,
-            BackendEvent::PubSubDown => Event::PubSubDown,
-            BackendEvent::ConnectFailed { server, failure } => {
-                self.trouble = Some(failure.message.clone());
-                Event::ConnectFailed { server, failure }
-            }
-            BackendEvent::Subscribed { channel, generation, result } => {
-                if let Err(failure) = &result {
-                    self.trouble = Some(failure.message.clone());
-                }
-                Event::Subscribed { channel, generation, result }
-            }
-            BackendEvent::SubscriptionLost { channel } => Event::SubscriptionLost { channel },
-            BackendEvent::Message { channel, payload } => Event::Message { channel, payload },
-            BackendEvent::Closed => return,
-        };
-        self.handle(now, event);
-    }
-
-    /// Tells the backend when to gather calls.
-    fn tell_backend(&mut self) {
-        self.backend.gather(self.load().gathers_from());
-    }
-
-    /// Remembers why `connect` has no answer yet.
-    fn note_trouble(&mut self, outcome: &Outcome<Reply>) {
-        let (Outcome::NotExecuted(failure) | Outcome::Unknown(failure)) = outcome else { return };
-        if self.connecting.is_some() {
-            self.trouble = Some(failure.message.clone());
-        }
-    }
-
-    // ---- the engine
-
-    fn handle(&mut self, now: Moment, event: Event) {
-        let mut effects = std::mem::take(&mut self.effects);
-        // Allocates only in the rare case that an effect leads to an event.
-        let mut events = VecDeque::new();
-        let mut next = Some(event);
-        while let Some(event) = next {
-            self.engine.handle(now, event, &mut effects);
-            for effect in effects.drain(..) {
-                if let Some(event) = self.perform(now, effect) {
-                    events.push_back(event);
-                }
-            }
-            next = events.pop_front();
-        }
-        self.effects = effects;
-    }
-
-    /// Carries out an effect. Returns the event that follows from it at once, if one does.
-    fn perform(&mut self, now: Moment, effect: Effect) -> Option<Event> {
-        match effect {
-            Effect::Send { op, to, command, timeout } => {
-                self.pacing.note_sent(now, self.sent.len());
-                self.backend.submit(op, to, command.to_call(), timeout);
-                self.sent.insert(op, command);
-            }
-            Effect::Subscribe { channel, sharded, generation } => {
-                self.backend.subscribe(channel, sharded, generation);
-            }
-            Effect::Unsubscribe { channel, sharded } => self.backend.unsubscribe(channel, sharded),
-            Effect::Reconnect(server) => self.backend.reconnect(server),
-            Effect::Answer { request, answer } => return self.answer(request, answer),
-            Effect::Withdraw { request } => return Some(self.desk.withdraw(request)),
-            Effect::Report(report) => trace::report(report),
-            Effect::Finished => self.phase = DriverPhase::Finished,
-        }
-        None
-    }
-
-    fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
-        if let Answer::ShutDown(fates) = answer {
-            // Delivered by `Farewell`, when the connections are closed.
-            let _ = self.left.set(Arc::clone(&fates));
-            self.farewell.fates = fates;
-            return None;
-        }
-        self.connecting.take_if(|connecting| connecting.request == request);
-        self.desk.answer(request, answer)
-    }
-
-    // ---- the beginning
-
-    fn give_up_connecting(&mut self, now: Moment) {
-        let Some(connecting) = self.connecting.take() else { return };
-        let last = self.trouble.as_deref().unwrap_or_else(|| self.engine.missing_to_be_ready());
-        let error = Error::Unavailable {
-            name: None,
-            waited: now.since(connecting.since),
-            cause: if last.starts_with(&self.address) {
-                format!("tried {last}")
-            } else {
-                format!("tried {}: {last}", self.address)
-            },
-        };
-        let request = connecting.request;
-        if self.desk.is_open(request) {
-            self.desk.answer(request, Answer::Failed(error));
-            self.handle(now, Event::Cancel { request });
-        }
-    }
-
-    // ---- the end
-
-    fn shut_down(&mut self, now: Moment, until: Moment, request: Option<RequestId>) {
-        if self.phase == DriverPhase::Serving {
-            self.phase = DriverPhase::ShuttingDown { end: until.plus(GRACE) };
-            self.handle(now, Event::Shutdown { until, request });
-        }
-    }
-
-    /// Closes the mailbox. Callers whose messages are left in it hear that the client is closed.
-    async fn turn_callers_away(&mut self) {
-        self.messages.close();
-        while let Some(message) = self.messages.take_rest().await {
-            if let Message::Shutdown { ticket, .. } = message {
-                self.farewell.tickets.push(ticket);
-            }
-        }
-    }
-
-    async fn close_backend(&mut self) {
-        self.backend.close();
-        let time = CLOSING * self.command_timeout;
-        let backend = &mut self.backend;
-        let closed = poll_fn(|cx| {
-            loop {
-                match backend.poll_event(cx) {
-                    Poll::Ready(BackendEvent::Closed) => return Poll::Ready(()),
-                    Poll::Ready(_) => {}
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        });
-        if tokio::time::timeout(time, closed).await.is_err() {
-            tell(
-                || tracing::debug!(target: TARGET, "connections did not close in time, cutting them"),
-            );
-        }
-    }
-}
-
-impl Drop for Task {
-    /// However the driver ends, nothing is renewed from here on, so that every guard must see its
-    /// hold as lost.
-    fn drop(&mut self) {
-        // A later call of `shutdown` reports these fates, too.
-        self.left.get_or_init(|| Arc::new(self.engine.fates()));
-        self.engine.end_holds();
-        self.engine.forget_links();
-        if self.at_work {
-            tell(
-                || tracing::error!(target: TARGET, parent: None, "the driver panicked; this client is closed"),
-            );
-        } else if self.phase != DriverPhase::Finished {
-            tell(
-                || tracing::warn!(target: TARGET, parent: None, "the driver's runtime has ended; this client is closed"),
-            );
-        }
     }
 }
 
