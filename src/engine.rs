@@ -209,20 +209,10 @@ impl Engine {
         self.queues.names.find(lock).map_or(0, NameRecord::len)
     }
 
-    /// Whether nobody but one has asked for it here since it was last at rest, and others were not
-    /// listened for.
+    /// Whether no second caller has asked for the lock here since it was last at rest, and no other
+    /// client is known to want it.
     pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
         self.queues.names.find(lock).is_none_or(NameRecord::is_uncontended)
-    }
-
-    /// Whether others elsewhere are listened for.
-    pub(crate) fn listens_for(&self, lock: &LockName) -> bool {
-        self.queues.names.find(lock).is_some_and(NameRecord::has_channel)
-    }
-
-    /// Whether others than this client heard of its last release, or may have.
-    pub(crate) fn has_told_others(&self, lock: &LockName) -> bool {
-        self.queues.names.find(lock).is_some_and(NameRecord::has_told_others)
     }
 
     /// Nothing is remembered of what is over.

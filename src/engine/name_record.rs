@@ -74,9 +74,6 @@ pub(crate) struct Contest {
     pub(crate) not_before: Moment,
     /// Without a line: until here other clients that received the message of our release go first.
     pub(crate) pause: Moment,
-    /// The message of our last release reached other clients, or may have where they are not
-    /// counted.
-    pub(super) told_others: bool,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
     /// When the server last said so, unless this client has had the lock since.
@@ -112,7 +109,6 @@ impl Contest {
             tries_alone: false,
             not_before: Moment::ZERO,
             pause: Moment::ZERO,
-            told_others: false,
             known_held: false,
             refused_at: Moment::ZERO,
             presumed_at: Moment::ZERO,
@@ -197,18 +193,9 @@ impl NameRecord {
         self.contest.as_ref()?.channel.get().cloned()
     }
 
-    /// Whether the channel was ever needed.
-    pub(crate) fn has_channel(&self) -> bool {
-        self.contest().channel.get().is_some()
-    }
-
-    pub(crate) fn has_told_others(&self) -> bool {
-        self.contest().told_others
-    }
-
     /// Whether there was never a second waiter, nor a need for the channel.
     pub(crate) fn is_uncontended(&self) -> bool {
-        self.contest().next_ticket <= 1 && !self.has_channel()
+        self.contest().next_ticket <= 1 && self.known_channel().is_none()
     }
 
     pub(crate) fn contest(&self) -> &Contest {

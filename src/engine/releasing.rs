@@ -348,10 +348,9 @@ impl Engine {
         let pauses = told_others && !self.cx.has_line(&name.lock);
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.others_had_their_turn(now);
-            let contest = if told_others { Some(name.contest_mut()) } else { name.known_contest() };
+            let contest = if pauses { Some(name.contest_mut()) } else { name.known_contest() };
             if let Some(contest) = contest {
                 contest.known_held = false;
-                contest.told_others = told_others;
                 contest.pause = if pauses { now.plus(pause) } else { Moment::ZERO };
             }
         }

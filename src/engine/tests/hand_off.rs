@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::backend::FailureKind;
 use crate::base::cell::HoldCell;
-use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
@@ -97,22 +96,21 @@ fn without_a_line_hand_offs_end_with_a_release_and_a_pause() {
     hand.granted(next);
 }
 
-/// Whoever is told of the next one is to hear of it before we do.
 #[test]
-fn it_is_known_whether_others_than_ourselves_heard_of_the_last_release() {
-    for new in [Hand::new, Hand::without_line] {
-        let mut hand = new();
-        let name = LockName::new("n").unwrap();
-        let (mut level, mut cell) = listener(&mut hand, 1);
-        for (receivers, others) in [(1, false), (2, true), (1, false)] {
-            hand.release(&cell, level);
-            freed_telling(&mut hand, receivers);
-            let told = hand.engine.has_told_others(&name);
-            assert_eq!(told, others, "{receivers}, of which we are one");
+fn without_a_line_a_client_pauses_only_if_others_than_itself_heard_of_its_release() {
+    let mut hand = Hand::without_line();
+    let (mut level, mut cell) = listener(&mut hand, 1);
+    for (receivers, pauses) in [(1, false), (2, true), (1, false)] {
+        hand.release(&cell, level);
+        freed_telling(&mut hand, receivers);
+        level = hand.ask(1, Wait::Forever);
+        if pauses {
+            hand.nothing_sent();
             hand.pass(Duration::from_millis(20));
-            (level, cell) = hand.hold(1);
         }
-        assert!(!hand.engine.has_told_others(&LockName::new("other").unwrap()));
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(1));
+        cell = hand.granted(level);
     }
 }
 
