@@ -53,15 +53,12 @@ pub enum Driver {
     ///
     /// **Busy waiting.** With a server that has answered within 200 µs, which means on the same
     /// machine or next to it, that poll or the driver waits for some answers without letting its
-    /// thread sleep: the answer to a hand-off, to an acquire or a release that others wait for, and
-    /// to a command that is the only one on its way. It waits for up to 80 µs at a time and at most
-    /// four times in a row (the driver eight times, after which other tasks of its thread have
-    /// their turn), and less and less often if nothing comes in that time. Other tasks of that
-    /// thread wait as long. While tasks of this client pass a lock on to each other in this way,
-    /// the driver's thread sees everything else up to 1 ms later.
+    /// thread sleep: the answer to a hand-off, to an acquire or a release that other callers of
+    /// this client wait for, and to a command that is the only one on its way. A poll of yours
+    /// waits once, for up to 80 µs, and the driver for as long at a time; both wait less and less
+    /// often if nothing comes in that time. Other tasks of that thread wait as long.
     ///
-    /// **Waking.** Of several tasks that are answered together, the first to run wakes up to 64 of
-    /// the others. A thread of Tokio keeps the task that it has woken last to itself, as with
+    /// **Waking.** A thread of Tokio keeps the task that it has woken last to itself, as with
     /// Tokio's own locks. So a task that blocks its thread right after `lock()` or `unlock()`, or
     /// whose thread the system stops there, may keep one other task waiting.
     #[default]
@@ -82,9 +79,7 @@ pub enum Driver {
     ///
     /// A poll of `lock()` may also do a bounded amount of other callers' I/O. After the other tasks
     /// of its thread have run, the driver waits up to 80 µs without letting the thread sleep, in
-    /// the cases named at `Thread` and while 16 commands are on their way. An `unlock()` that
-    /// passes the lock on to another task of this client may return only after that task's next
-    /// poll.
+    /// the cases named at `Thread` and while 16 commands are on their way.
     ///
     /// Do not use a paused Tokio clock with a real server, whose time would not be paused; test
     /// with the in-memory server.
