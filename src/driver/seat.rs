@@ -1,22 +1,21 @@
-//! Holds the driver's task, so that a caller can poll it in place of the task's own future (a
-//! combiner).
+//! Holds the driver's task, so that a caller can poll it in place of the task's own future: the
+//! driver is a combiner.
 //!
-//! A driver with a thread of its own has to be woken, and on a runtime with several threads waking
-//! a task may wake a thread, too. A caller that polls the driver itself saves that. Whoever polls
-//! has taken the task out of the seat, and holds no lock, because what is woken, dropped or logged
-//! to meanwhile is code of others.
+//! The own future is the one that a runtime polls. To wake it costs time: its thread may sleep, and
+//! on a runtime with several threads waking a task may wake another thread. A caller that polls the
+//! driver itself saves that. While the task is polled it is out of the seat, and the seat is not
+//! locked, because the poll wakes wakers, drops values and calls loggers that are code of others.
 //!
-//! | state | who has the task | who wants to poll meanwhile |
-//! |---|---|---|
-//! | `Idle` | the seat | takes it; callers only after its own future's first poll |
-//! | `Busy` | whoever makes it or polls it | callers give up; its own future too, and is woken when the poll is over |
-//! | `Done` | the seat, for its own future, which is woken | callers give up |
-//! | `Gone` | its own future, or nobody any more | callers give up; its own future ends |
+//! | state | where the task is | a caller that wants to poll it | its own future |
+//! |---|---|---|---|
+//! | `Idle` | in the seat | polls it, once the own future was polled before | polls it |
+//! | `Busy` | being made or polled | uses the mailbox | is woken after that poll |
+//! | `Done` | in the seat, after its last poll | uses the mailbox | takes it and ends |
+//! | `Gone` | with its own future, or dropped | uses the mailbox | ends |
 //!
-//! Callers that give up use the mailbox. Whatever wakes the task wakes its own future, and never a
-//! caller; if the task is being polled at that moment, its own future is woken after that poll.
-//! When its own future is dropped, so is the task, at the latest when the caller that polls it is
-//! done.
+//! The waker of the task wakes its own future, never a caller; during a poll it waits until that
+//! poll is over. When the own future is dropped, so is the task, at the latest when the caller that
+//! polls it is done.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,7 +56,7 @@ impl<T: Send + 'static> Seat<T> {
     }
 
     /// Puts the task in. Its own future begins with this.
-    pub(super) fn sit(&self, task: T) {
+    pub(super) fn put(&self, task: T) {
         self.lock().state = SeatState::Idle(Box::new(task));
     }
 
@@ -225,7 +224,7 @@ mod tests {
     /// A seat whose own future has been polled, and how often that has been woken since.
     fn seated(task: &Arc<()>) -> (Arc<Seat<Task>>, Arc<Woken>) {
         let (seat, woken) = (Arc::new(Seat::new()), Arc::<Woken>::default());
-        seat.sit(Task(Arc::clone(task)));
+        seat.put(Task(Arc::clone(task)));
         assert!(poll(&seat, &woken).is_pending());
         (seat, woken)
     }
@@ -257,7 +256,7 @@ mod tests {
     fn what_wakes_the_task_wakes_its_own_future() {
         let seat = Arc::new(Seat::new());
         assert!(!polls_for_it(&seat));
-        seat.sit(Task(Arc::default()));
+        seat.put(Task(Arc::default()));
         assert!(!polls_for_it(&seat), "nothing would wake it later");
 
         let (seat, woken) = seated(&Arc::default());

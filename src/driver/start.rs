@@ -181,7 +181,7 @@ struct PolledTask {
 impl PolledTask {
     /// Runs the task. `None`: it panicked.
     async fn run(self, make: impl FnOnce() -> Task) -> Option<Farewell> {
-        self.seat.sit(make());
+        self.seat.put(make());
         let task = poll_fn(|cx| {
             self.drive.iter().for_each(|drive| drive.note_poll());
             self.seat.poll(cx, Task::poll)
@@ -204,8 +204,7 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
         // Outside a runtime nothing is gained, and a thread that is ending cannot enter a runtime.
         return;
     }
-    // Callers are woken after the seat is free, because those that were answered may send the next
-    // request at once.
+    // Callers are woken after the seat is free, because they may send their next request at once.
     let mut answered = Wakes::default();
     // If the driver panics, the driver ends, as it does when its own task polls it; the caller must
     // not panic.

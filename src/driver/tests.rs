@@ -64,6 +64,8 @@ pub(super) struct Nowhere {
     polls_by: Option<(ThreadId, Arc<AtomicUsize>)>,
     /// How often it was asked what the runtime had not told of.
     pub(super) looks: Arc<AtomicUsize>,
+    /// Arrives when it is asked that.
+    pub(super) comes: Option<BackendEvent>,
     /// What it was last told of gathering calls.
     pub(super) gathers: Arc<Mutex<Option<usize>>>,
     closes: bool,
@@ -135,7 +137,10 @@ impl Backend for Nowhere {
 
     fn looks_for_more(&mut self) -> bool {
         self.looks.fetch_add(1, Ordering::SeqCst);
-        false
+        let comes = self.comes.take();
+        let came = comes.is_some();
+        self.first = comes.or(self.first.take());
+        came
     }
 
     fn gather(&mut self, from: Option<usize>) {

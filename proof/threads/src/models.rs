@@ -281,7 +281,7 @@ fn leave(todo: &Todo) {
 fn seated(all: u32) -> (Arc<Seat<Worker>>, Arc<Todo>) {
     let seat = Arc::new(Seat::new());
     let todo = Arc::new(Mutex::new((0, None)));
-    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all });
+    seat.put(Worker { todo: Arc::clone(&todo), done: 0, all });
     (seat, todo)
 }
 

@@ -1,4 +1,4 @@
-//! In which order a driver does what, and what it waits for a moment for, instead of sleeping.
+//! In which order a driver does things, and for which answers it spins instead of sleeping.
 
 use super::*;
 
@@ -33,7 +33,7 @@ use crate::kinds::command::Announce;
 use crate::kinds::command::ServerTime;
 use crate::kinds::command::WaitMode;
 
-/// A driver that does look, and how often it has looked.
+/// A driver that spins, and how often it has looked for an answer meanwhile.
 fn task(driver: Driver) -> (Task, Arc<AtomicUsize>) {
     let (task, looks, _) = task_with_mailbox(driver);
     (task, looks)
@@ -97,7 +97,7 @@ fn hand_off() -> Command {
     }
 }
 
-/// How often a driver with these commands on their way has looked after each of so many polls.
+/// Whether a driver with these commands in flight has spun, after each of so many polls.
 fn looks(driver: Driver, commands: Vec<Command>, polls: usize) -> Vec<bool> {
     let (mut task, looks) = task(driver);
     for (number, command) in (1..).zip(commands) {
@@ -111,7 +111,7 @@ fn looks(driver: Driver, commands: Vec<Command>, polls: usize) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
+async fn the_driver_spins_for_a_hand_off_or_for_many_answers_and_for_no_others() {
     let (many, passed_on) = (vec![Command::Ping; BUSY], vec![Command::Ping, hand_off()]);
     let after_others = [false, true];
     assert_eq!(looks(Driver::Thread, many.clone(), 2), [false; 2], "callers need the core");
@@ -150,7 +150,7 @@ fn attempts() -> [Command; 2] {
     [acquire, Command::Release { name: name(), field, count: 0, announce, undo: false }]
 }
 
-/// Somebody asks for the lock.
+/// A caller asks for the lock.
 fn ask(task: &mut Task, number: u64) {
     let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
     let (name, lease) = (name(), Lease::Watched(lease()));
@@ -167,7 +167,7 @@ fn ask(task: &mut Task, number: u64) {
 }
 
 #[tokio::test]
-async fn answers_that_others_here_wait_for_are_looked_for() {
+async fn the_driver_spins_for_answers_that_other_callers_wait_for() {
     let [acquire, release] = attempts();
     for (command, enough) in [(acquire, 2), (release, 1)] {
         let (mut task, _) = task(Driver::Current);
@@ -177,12 +177,12 @@ async fn answers_that_others_here_wait_for_are_looked_for() {
             ask(&mut task, number);
         }
         (2..=FEW as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
-        assert!(!task.is_awaited(), "there is more to do than that");
+        assert!(!task.is_awaited(), "several commands are in flight");
     }
 }
 
 #[tokio::test]
-async fn callers_elsewhere_leave_it_to_a_driver_that_has_more_than_a_little_to_do() {
+async fn callers_on_other_threads_use_the_mailbox_while_several_commands_are_in_flight() {
     for (driver, commands, busy) in [
         (Driver::Thread, FEW - 1, false),
         (Driver::Thread, FEW, true),
@@ -200,7 +200,7 @@ async fn callers_elsewhere_leave_it_to_a_driver_that_has_more_than_a_little_to_d
 }
 
 #[tokio::test]
-async fn the_answer_to_who_is_alone_is_looked_for() {
+async fn the_driver_spins_for_a_command_that_is_expected_to_be_alone() {
     for command in attempts() {
         let (mut task, _) = task(Driver::Current);
         let mut send = |number: usize, beside: bool| {
@@ -216,12 +216,12 @@ async fn the_answer_to_who_is_alone_is_looked_for() {
         let mut alone =
             |times: usize| (1..=times).map(|number| send(number, false)).collect::<Vec<_>>();
         assert_eq!(alone(FEW + 1), [[false; FEW - 1].as_slice(), &[true; 2]].concat());
-        assert!(!send(1, true), "it is not alone");
-        assert!(!send(2, false), "it was not a moment ago");
+        assert!(!send(1, true), "another is in flight");
+        assert!(!send(2, false), "another was in flight before");
     }
 }
 
-/// Sooner for callers who come one by one.
+/// From fewer commands on for callers on other threads, who come one by one.
 #[tokio::test]
 async fn calls_are_gathered_only_while_the_server_is_near() {
     let kinds = [(Driver::Thread, BUSY), (Driver::Current, 2 * BUSY)];
@@ -241,7 +241,7 @@ async fn calls_are_gathered_only_while_the_server_is_near() {
         task.on_backend(reply());
         assert_eq!(*gathers.lock().unwrap(), near.then_some(from), "{driver:?}, near: {near}");
         task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
-        assert_eq!(*gathers.lock().unwrap(), None, "where the next server is nobody knows");
+        assert_eq!(*gathers.lock().unwrap(), None, "the next server may be far away");
     }
 }
 
@@ -265,9 +265,9 @@ async fn callers_who_were_answered_run_before_the_driver_spins() {
     }
 }
 
-/// Where others of their thread can go first.
+/// It comes after the other tasks of their thread.
 #[tokio::test]
-async fn callers_on_the_drivers_runtime_do_not_look() {
+async fn callers_on_the_drivers_runtime_leave_spinning_to_its_own_future() {
     let (mut task, looks) = task(Driver::Current);
     task.sent.insert(OpId(1), hand_off());
     let woken = Arc::<Woken>::default();
@@ -276,13 +276,13 @@ async fn callers_on_the_drivers_runtime_do_not_look() {
     assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), Poll::Pending);
     assert_eq!(looks.load(Ordering::SeqCst), 0);
     tokio::task::yield_now().await;
-    assert_eq!(woken.times(), 1, "its own future is to look");
+    assert_eq!(woken.times(), 1, "its own future is to spin");
     assert!(task.poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(looks.load(Ordering::SeqCst) > 0);
 }
 
 #[tokio::test]
-async fn callers_elsewhere_look_while_there_is_little_to_do() {
+async fn callers_on_other_threads_spin_while_few_commands_are_in_flight() {
     for (commands, looked) in [(1, true), (FEW, false)] {
         let (mut task, looks) = task(Driver::Thread);
         task.sent.insert(OpId(1), hand_off());
@@ -299,24 +299,49 @@ async fn callers_elsewhere_look_while_there_is_little_to_do() {
     assert_eq!(
         (step, looks.load(Ordering::SeqCst)),
         (Poll::Pending, 0),
-        "who was answered is to run"
+        "the answered caller is woken first"
     );
 }
 
 #[tokio::test]
-async fn whom_a_caller_elsewhere_has_answered_it_wakes_when_it_is_done() {
-    let mut backend = Nowhere::default();
-    // With few on their way they would be woken between two events.
-    backend.first = Some(BackendEvent::PubSubDown);
-    let (mut task, _, _mailbox) = task_on(backend, Driver::Thread);
-    let woken = Arc::<Woken>::default();
-    let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, &Arc::clone(&woken).into());
-    let mut answered = Wakes::default();
+async fn a_caller_wakes_the_others_that_it_has_answered_when_the_seat_is_free() {
+    for driver in [Driver::Thread, Driver::Current] {
+        let mut backend = Nowhere::default();
+        // The driver's own future would wake them after this event.
+        backend.first = Some(BackendEvent::PubSubDown);
+        let (mut task, _, _mailbox) = task_on(backend, driver);
+        let woken = Arc::<Woken>::default();
+        let waker = Arc::clone(&woken).into();
+        let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, &waker);
+        let mut wakes = Wakes::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(task.poll_with(&mut Some(CANCEL), &mut wakes, &mut cx).is_pending());
+        assert_eq!((wakes.len(), woken.times()), (1, 0));
+        drop(wakes);
+        assert_eq!(woken.times(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_for_which_the_driver_has_spun_is_handled_in_the_same_poll() {
     let mut cx = Context::from_waker(Waker::noop());
-    assert!(task.poll_with(&mut Some(CANCEL), &mut answered, &mut cx).is_pending());
-    assert_eq!((answered.len(), woken.times()), (1, 0));
-    drop(answered);
-    assert_eq!(woken.times(), 1);
+    for (driver, by_caller) in
+        [(Driver::Current, false), (Driver::Thread, false), (Driver::Thread, true)]
+    {
+        let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, "lost"));
+        let reply = BackendEvent::Replied { op: OpId(1), server: ServerId::ONLY, outcome };
+        let mut backend = Nowhere::default();
+        backend.comes = Some(reply);
+        let (mut task, ..) = task_on(backend, driver);
+        task.sent.insert(OpId(1), hand_off());
+        task.after_others = true;
+        let polled = if by_caller {
+            poll_with(&mut task, &mut Some(CANCEL), &mut cx)
+        } else {
+            task.poll(&mut cx)
+        };
+        assert!(polled.is_pending() && task.sent.is_empty(), "{driver:?}, by caller: {by_caller}");
+    }
 }
 
 #[tokio::test]
@@ -335,7 +360,7 @@ async fn what_is_in_the_mailbox_goes_first() {
 }
 
 #[tokio::test]
-async fn only_a_server_that_is_near_is_waited_for() {
+async fn the_driver_spins_only_for_a_near_server() {
     let (mut task, _) = task(Driver::Current);
     task.sent.insert(OpId(1), hand_off());
     assert!(spins(&task));
