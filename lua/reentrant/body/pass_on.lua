@@ -20,9 +20,9 @@ local function reserve(lock, line, first, channel, verb)
   return receivers
 end
 
--- Passes a lock on that the script has freed: to the first in line, or, if there is no line or Redis
--- refused that, with the message `0` to everybody who listens. Returns how many clients received the
--- message; -1: Redis refused to publish it.
+-- Passes a lock on that the script has freed: to the first in line, or, if there is no line or
+-- Redis refused that, with the message `0` to everybody who listens. Returns how many clients
+-- received the message; -1: Redis refused to publish it.
 local function pass_on(lock, line, channel, verb)
   local first = line and redis.pcall("ZRANGE", line, 0, 0)[1]
   local receivers = first and reserve(lock, line, first, channel, verb)
