@@ -38,6 +38,7 @@ static SUITE: Suite = Suite {
         ("redisson_lock__client:{22222222-0000-4000-8000-000000000002}", false),
     ],
     may_be: |fields: &Fields| fields.len() == 1,
+    has_line: true,
     model: model::run,
     calls: Calls {
         call: random::call,

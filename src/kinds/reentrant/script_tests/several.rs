@@ -207,8 +207,8 @@ fn an_error_is_what_it_would_have_been_by_itself() {
     ];
     let mut errors = BTreeSet::new();
     for denied in [
-        "hget", "hset", "hlen", "hdel", "get", "set", "pexpire", "zscore", "zcount", "zadd", "zrem",
-        "zrange", "type", "publish",
+        "hget", "hset", "hlen", "hdel", "get", "set", "pexpire", "zscore", "zcount", "zadd",
+        "zrem", "zrange", "type", "publish",
     ] {
         let begin = |redis: &mut Redis| {
             redis.allow_everything();
