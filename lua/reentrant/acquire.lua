@@ -35,7 +35,7 @@
   first in line may have lost its place. If it refuses PEXPIRE, a reservation for this hold may have
   become a hold, which ends when the reservation would have.
 ]]
--- include reentrant/body/pass_on.lua
+-- include reentrant/body/reserve.lua
 -- include reentrant/body/wait.lua
 
 local lock, fence, line = KEYS[1], KEYS[2], KEYS[3]

@@ -29,6 +29,7 @@
     {-3, time}             another hold has the key, or it is reserved
     {-9, time, n}          ARGV[n] not allowed
 ]]
+-- include reentrant/body/reserve.lua
 -- include reentrant/body/pass_on.lua
 -- include reentrant/body/wait.lua
 

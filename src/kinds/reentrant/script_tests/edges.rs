@@ -19,6 +19,7 @@ pub(super) const CHECKS: &[Edge] = &[
     ("the_last_moment_counts", check_last_moment),
     ("limits_are_allowed", check_limits),
     ("a_token_follows_an_equal_one", check_equal_token),
+    ("a_lock_that_cannot_be_reserved_is_free", check_passing_on),
     ("a_ticket_is_behind_all_others", check_tickets),
     ("reservations_and_lines_live_for_their_times", check_lives),
     ("a_name_is_kept_for_exactly_the_rest", check_rest),
@@ -217,7 +218,23 @@ const REFUSALS: &[Refusal] = &[
         "fence=T lock={c:0}@1.5s",
         "ch=c",
     ),
+    (
+        "line=(c:5,d:6)@5 lock={a:1}@5",
+        "+hand_off a b 3M soon ch PUBLISH 1 1",
+        "PEXPIRE line",
+        "5 T @1.5s c T 1",
+        "fence=T line=(d:6)@5 lock={c:0}@1.5s",
+        "ch=c",
+    ),
     // Nobody can.
+    (
+        "line=(c:5)@5 lock={a:1}@5",
+        "+hand_off a b 3M soon ch PUBLISH 1 1",
+        "HSET",
+        "2 T 1",
+        "fence=T",
+        "ch=c ch=0",
+    ),
     (
         "line=(c:5)@5 lock={a:1}@5",
         "+hand_off a b 3M soon ch PUBLISH 0 1",
@@ -478,6 +495,38 @@ fn check_refusals(memory: &mut Memory) {
     }
 }
 
+/// Whichever script frees the lock, and whichever command it is refused for that.
+fn check_passing_on(memory: &mut Memory) {
+    const STATE: &str = "line=(b:5,c:6)@5 lock={a:1}@5";
+    const BOTH: &str = "line=(b:5,c:6)@5";
+    for (call, code) in [
+        ("+release a 0 ch PUBLISH", 1),
+        ("+release_many PUBLISH a ch", 1),
+        ("+release_at a late 3M ch PUBLISH", 1),
+        ("+hand_off a d 3M late ch PUBLISH 0 1", -1),
+        ("+force_release a soon ch PUBLISH client", 1),
+    ] {
+        for (refused, receivers, after, published) in [
+            ("PUBLISH ch", -1, BOTH, ""),
+            ("PEXPIRE lock", 1, BOTH, "ch=b ch=0"),
+            ("ZREM", 1, BOTH, "ch=b ch=0"),
+            ("HSET", 1, "line=(c:6)@5", "ch=b ch=0"),
+            ("ZRANGE", 1, BOTH, "ch=0"),
+        ] {
+            set_up(memory, STATE);
+            memory.keyspace.refuse_commands(&[refused], "NOPERM no");
+            let seen = observe(memory, &parse_call(call), &mut Times::default());
+            let told = if call.contains("force") { "client=lock" } else { "" };
+            let published = format!("{published} {told}");
+            assert_eq!(
+                (seen.reply, &*seen.keys, &*seen.published),
+                (format!("{code} T {receivers}"), after, published.trim()),
+                "{call} without {refused}"
+            );
+        }
+    }
+}
+
 /// What carries a deadline is done at that very instant, and is late a microsecond after it.
 fn check_last_moment(memory: &mut Memory) {
     for (state, call, code) in [
@@ -623,6 +672,14 @@ fn check_tickets(memory: &mut Memory) {
             panic!("no list")
         };
         assert_eq!(reply[4..], [Value::Int(now + ticket), Value::Int(1)], "{ahead} us ahead");
+        set_up(memory, "lock={a:1}@5");
+        let now = memory.next_time();
+        let last = (now + ahead) as f64;
+        let places = Stored::SortedSet([(last, "c".to_owned())].into_iter().collect());
+        memory.plant("line", &places, Some(9_000));
+        let call = parse_call("+hand_off a b 9M soon ch PUBLISH 1 1");
+        let Ok(Value::List(reply)) = memory.run(&call) else { panic!("no list") };
+        assert_eq!(reply[4..], [Value::Int(now + ticket), Value::Int(0)], "{ahead} us ahead");
     }
 }
 

@@ -39,6 +39,13 @@ pub(super) const ACQUIRE: &[Row] = &[
         "line=(c:5,a:6,d:7)@12s lock={b:1}@5",
         "",
     ),
+    (
+        "line=(c:5,d:6,e:9000000000000000) lock={b:1}@5",
+        "+acquire a 1 9M soon first 0 1",
+        "0 T @5 b 9000000000000001 3",
+        "line=(c:5,d:6,e:9000000000000000,a:9000000000000001)@12s lock={b:1}@5",
+        "",
+    ),
     // A place stays as it is, whatever ticket is named.
     (
         "line=(c:5,a:6)@5 lock={b:1}@5",
@@ -452,7 +459,28 @@ pub(super) const HAND_OFF: &[Row] = &[
         "fence=T line=(d:6)@5 lock={c:0}@1.5s",
         "",
     ),
+    (
+        "line=(c:5,d:6,e:9000000000000000)@5 lock={a:1}@5",
+        "+hand_off a b 3M soon ch PUBLISH 1 1",
+        "5 T @1.5s c 9000000000000001 2",
+        "fence=T line=(d:6,e:9000000000000000,b:9000000000000001)@12s lock={c:0}@1.5s",
+        "ch=c",
+    ),
     // Beyond what clients do: `to` has a place.
+    (
+        "line=(c:5,d:5)@5 lock={a:1}@5",
+        "+hand_off a d 3M soon ch PUBLISH 1 1",
+        "5 T @1.5s c 5 0",
+        "fence=T line=(d:5)@12s lock={c:0}@1.5s",
+        "ch=c",
+    ),
+    (
+        "line=(c:5,b:6,d:7)@5 lock={a:1}@5",
+        "+hand_off a b 3M soon ch PUBLISH 1 0",
+        "5 T @1.5s c 6 0",
+        "fence=T line=(d:7)@5 lock={c:0}@1.5s",
+        "ch=c",
+    ),
     (
         "line=(c:5,b:6,d:7)@5 lock={a:1}@5",
         "+hand_off a b 3M soon ch PUBLISH 1 1",

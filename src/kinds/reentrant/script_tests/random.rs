@@ -151,7 +151,7 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
     ("acquire", "rank = rank - 1", "rank = rank"),
     ("acquire", r#"if has_place then redis.pcall("ZREM", line, field) end"#, ""),
     ("acquire", r#"redis.pcall("ZADD", line, string.format("%.0f", ticket), field)"#, ""),
-    ("acquire", r#"if is_there == 0 then redis.pcall("PEXPIRE", line, LINE_MS) end"#, ""),
+    ("acquire", r#"if is_there == 0 then redis.call("PEXPIRE", line, LINE_MS) end"#, ""),
     ("acquire", r#"redis.pcall("ZREM", line, first)"#, "1"),
     ("acquire", r#"redis.pcall(verb, channel, first)"#, "1"),
     ("release", "if fields == 0 then", "if false then"),
