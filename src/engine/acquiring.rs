@@ -452,10 +452,13 @@ impl Engine {
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
-        // What the server said before is over. If the kind admits no further hold, this one is an
-        // answer to the others for as long as it is there.
+        // If the kind admits no further hold, this one is an answer to the others for as long as it
+        // is there. Else what the server said before still is one, if the server is well.
+        contest.presumed_at = match has_room {
+            true => contest.presumed_at.max(contest.refused_at),
+            false => self.cx.now,
+        };
         contest.refused_at = Moment::ZERO;
-        contest.presumed_at = if has_room { Moment::ZERO } else { self.cx.now };
         contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {

@@ -84,8 +84,9 @@ pub(crate) struct Contest {
     /// When the server last said so, unless this client has had the lock since.
     pub(crate) refused_at: Moment,
     /// When the lock was last assumed to be held without asking the server: because a hold of this
-    /// client was in the way, or because others had just received a message. While the server does
-    /// not answer, this counts as no answer.
+    /// client was in the way, or because others had just received a message. Or when the server
+    /// last said so before a grant that left room for another hold. While the server does not
+    /// answer, this counts as no answer.
     pub(crate) presumed_at: Moment,
     pub(crate) failures: u32,
     /// The failures of its attempts since the last good answer to one. Other commands may be
@@ -358,6 +359,9 @@ impl NameRecord {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::base::lease::Lease;
+    use crate::base::lease::LeaseMs;
+    use crate::engine::waiter::WaiterPlace;
 
     pub(in crate::engine) fn name() -> NameRecord {
         NameRecord::new(1, LockName::new("n").unwrap())
@@ -423,6 +427,37 @@ pub(super) mod tests {
             happens(name.contest_mut());
             assert!(!calms(&mut name), "{number}");
             name.contest = None;
+        }
+    }
+
+    #[test]
+    fn its_try_locks_are_counted_while_they_are_in_the_queue() {
+        let mut name = name();
+        for (number, once) in [(1, true), (2, false), (3, true)] {
+            name.push(RequestId(number), &mut waiter(number, once));
+        }
+        assert_eq!(name.contest().once, 2);
+        for (ticket, once, left) in [(0, true, 1), (0, true, 1), (1, false, 1), (2, true, 0)] {
+            name.remove(&Waiter { ticket, ..waiter(1, once) });
+            assert_eq!(name.contest().once, left, "{ticket}");
+        }
+    }
+
+    fn waiter(number: u64, once: bool) -> Waiter {
+        Waiter {
+            request: RequestId(number),
+            name_id: 1,
+            owner: OwnerKey::from_test(number),
+            lease: Lease::Fixed(LeaseMs::PROBE),
+            max_hold: None,
+            at_least: None,
+            since: Moment::ZERO,
+            deadline: None,
+            once,
+            ticket: 0,
+            waited: false,
+            late: None,
+            place: WaiterPlace::Queued,
         }
     }
 
