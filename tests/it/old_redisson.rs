@@ -70,7 +70,8 @@ impl Old {
         while let Some(left) = acquire(&mut self.connection, name, &self.field) {
             let limit = Duration::from_millis(u64::try_from(left).expect("a time to live").max(1));
             pub_sub.set_read_timeout(Some(limit)).expect("a limit");
-            let is_0 = |message: redis::Msg| message.get_payload().is_ok_and(|text: String| text == "0");
+            let is_0 =
+                |message: redis::Msg| message.get_payload().is_ok_and(|text: String| text == "0");
             while pub_sub.get_message().is_ok_and(|message| !is_0(message)) {}
         }
         pub_sub.unsubscribe(Self::channel(name)).expect("unsubscribed");

@@ -26,8 +26,8 @@ const LEASE: Duration = Duration::from_secs(1);
 /// What the scripts call.
 const COMMANDS: [&str; 22] = [
     "time", "pttl", "pexpire", "persist", "exists", "type", "hget", "hset", "hdel", "hlen",
-    "hexists", "hkeys", "hgetall", "get", "set", "publish", "evalsha",
-    "zadd", "zrem", "zscore", "zrange", "zcount",
+    "hexists", "hkeys", "hgetall", "get", "set", "publish", "evalsha", "zadd", "zrem", "zscore",
+    "zrange", "zcount",
 ];
 
 #[test]

@@ -726,8 +726,8 @@ async fn no_missing_permission_leaves_anything_half_done() {
     let mut connection = server.connection();
     let commands = [
         "time", "pttl", "hget", "hset", "pexpire", "get", "set", "hdel", "persist", "publish",
-        "hexists", "hlen", "hkeys", "exists", "type", "hgetall", "zadd", "zrem", "zscore", "zrange",
-        "zcount",
+        "hexists", "hlen", "hkeys", "exists", "type", "hgetall", "zadd", "zrem", "zscore",
+        "zrange", "zcount",
     ];
     for command in commands {
         let user = format!("no-{command}");
