@@ -64,9 +64,7 @@ pub(crate) struct Contest {
     /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an
     /// attempt is sent.
     pub(crate) must_try: Option<Cause>,
-    /// Without `must_try` it sleeps until here at the longest, or until the timer of its standing.
-    pub(crate) fallback: Moment,
-    /// The place in the line, and the timer.
+    /// The place in the line. Without `must_try` it says when the contender tries.
     pub(super) standing: Standing,
     /// The next attempt names the lock alone, because its slot is being moved; and whether the
     /// attempt on the wire does.
@@ -109,7 +107,6 @@ impl Contest {
             once: 0,
             dead: Vec::new(),
             must_try: Some(Cause::Duty),
-            fallback: Moment::ZERO,
             standing: Standing::default(),
             lock_alone: false,
             tries_alone: false,
@@ -302,12 +299,8 @@ impl NameRecord {
 
     /// Why the contender may try now, or when it may. It lets others go first until `pause`.
     pub(crate) fn due(&self, now: Moment, pause: Moment) -> Result<Cause, Moment> {
-        let Contest { not_before, must_try, fallback, standing, .. } = self.contest();
-        let (at, cause) = match (*must_try, standing.timer()) {
-            (Some(cause), _) => (Moment::ZERO, cause),
-            (None, Some(timer)) if timer < *fallback => (timer, Cause::Expiry),
-            (None, _) => (*fallback, Cause::Fallback),
-        };
+        let Contest { not_before, must_try, standing, .. } = self.contest();
+        let (at, cause) = must_try.map_or_else(|| standing.sleeps(), |cause| (Moment::ZERO, cause));
         let at = at.max(*not_before).max(pause);
         if now >= at { Ok(cause) } else { Err(at) }
     }
@@ -376,7 +369,8 @@ pub(super) mod tests {
         let mut name = name();
         assert_eq!(due(&name, Moment(5)), Ok(Cause::Duty), "a new name has to try");
         name.contest_mut().must_try = None;
-        name.contest_mut().fallback = Moment(100);
+        let hundred = Duration::from_nanos(100);
+        name.contest_mut().standing.told(Moment(0), Duration::MAX, hundred, None);
         assert_eq!(due(&name, Moment(99)), Err(Moment(100)));
         assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
         name.contest_mut().must_try = Some(Cause::WakeUp);
@@ -390,19 +384,6 @@ pub(super) mod tests {
             Ok(Cause::WakeUp),
             "but not what cannot wait"
         );
-    }
-
-    #[test]
-    fn a_timer_ends_a_sleep_but_never_postpones_the_fallback() {
-        let mut name = name();
-        let contest = name.contest_mut();
-        (contest.must_try, contest.fallback) = (None, Moment(100));
-        contest.standing.told(Moment(0), Duration::from_nanos(60), None);
-        assert_eq!(due(&name, Moment(59)), Err(Moment(60)));
-        assert_eq!(due(&name, Moment(60)), Ok(Cause::Expiry));
-        name.contest_mut().standing.announced(Moment(60));
-        assert_eq!(due(&name, Moment(60)), Err(Moment(100)));
-        assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
     }
 
     #[test]

@@ -221,5 +221,8 @@ fn keys_are_shown_as_they_were_written() {
     let dumped = |(key, value, pttl)| Dumped { key, value, pttl };
     let dump: Vec<Dumped> = parse_keys(text, now_us).into_iter().map(dumped).collect();
     assert_eq!(show_keys(&SUITE, &dump, &Times::default(), now_us), text);
-    assert_eq!([9, 10, 1_500, 1_501, 12_000, 12_001].map(left), ["0", "1.5s", "1.5s", "12s", "12s", "0"]);
+    assert_eq!(
+        [9, 10, 1_500, 1_501, 12_000, 12_001].map(left),
+        ["0", "1.5s", "1.5s", "12s", "12s", "0"]
+    );
 }

@@ -37,7 +37,14 @@ const REFUSALS: &[Refusal] = &[
     ("fence=[1]", "acquire a 1 3M soon try 0 0", "GET", "-4 T 5", "=", ""),
     ("", "acquire a 1 3M soon try 0 0", "PEXPIRE", "! NOPERM no", "fence=T", ""),
     ("", "acquire a 1 3M soon try 0 0", "HSET", "! NOPERM no", "fence=T", ""),
-    ("lock={a:1}@2", "acquire a 1 3M soon try 0 0", "PEXPIRE", "! NOPERM no", "fence=T lock={a:1}@2", ""),
+    (
+        "lock={a:1}@2",
+        "acquire a 1 3M soon try 0 0",
+        "PEXPIRE",
+        "! NOPERM no",
+        "fence=T lock={a:1}@2",
+        "",
+    ),
     ("lock={a:1}@5", "release a 0 ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
     ("", "release a 0 ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
     ("lock=text@5", "release a 0 ch PUBLISH", "HLEN", "-3 T", "=", ""),
@@ -280,7 +287,12 @@ fn check_limits(memory: &mut Memory) {
         ("lock={a:1}@5", "renew soon a 86400000", "1 T 1", "lock={a:1}@86"),
         ("lock={a:1}@5", "renew 0 a 9M", "-1 T", "lock={a:1}@5"),
         ("lock={a:1}@5", "hand_off a b 1 soon ch PUBLISH 0 0", "1 T T", "fence=T lock={b:1}@0"),
-        ("lock={a:1}@5", "hand_off a b 86400000 soon ch PUBLISH 0 0", "1 T T", "fence=T lock={b:1}@86"),
+        (
+            "lock={a:1}@5",
+            "hand_off a b 86400000 soon ch PUBLISH 0 0",
+            "1 T T",
+            "fence=T lock={b:1}@86",
+        ),
         ("lock={a:1}@5", "hand_off a b 9M 0 ch PUBLISH 0 0", "-1 T 1", ""),
         (
             "fence=0 lock={a:1}@5",
@@ -347,7 +359,8 @@ fn check_no_permissions(memory: &mut Memory) {
 fn check_clock_step(memory: &mut Memory) {
     let mut last = 0;
     for _ in 0..3 {
-        let Value::List(reply) = memory.run(&parse_call("acquire a 1 9M soon try 0 0")).unwrap() else {
+        let Value::List(reply) = memory.run(&parse_call("acquire a 1 9M soon try 0 0")).unwrap()
+        else {
             panic!("no list")
         };
         let Value::Int(token) = reply[2] else { panic!("no token") };

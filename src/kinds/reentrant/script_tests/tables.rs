@@ -64,8 +64,20 @@ pub(super) const ACQUIRE: &[Row] = &[
     // Counting: the number wanted, never one more; the fence is left alone.
     ("fence=7 lock={a:1}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "fence=7 lock={a:2}@5", ""),
     ("fence=7 lock={a:2}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "fence=7 lock={a:2}@5", ""),
-    ("fence=7 lock={a:1}@5", "acquire a 65535 9M soon try 0 0", "1 T 0", "fence=7 lock={a:65535}@9", ""),
-    ("fence=word lock={a:9}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "fence=word lock={a:2}@5", ""),
+    (
+        "fence=7 lock={a:1}@5",
+        "acquire a 65535 9M soon try 0 0",
+        "1 T 0",
+        "fence=7 lock={a:65535}@9",
+        "",
+    ),
+    (
+        "fence=word lock={a:9}@5",
+        "acquire a 2 3M soon try 0 0",
+        "1 T 0",
+        "fence=word lock={a:2}@5",
+        "",
+    ),
     ("lock={a:1}", "acquire a 2 3M soon try 0 0", "1 T 0", "lock={a:2}@3", ""),
     ("lock={a:1,b:1}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "lock={a:2,b:1}@5", ""),
     // Held by another.
@@ -258,7 +270,13 @@ pub(super) const HAND_OFF: &[Row] = &[
         "",
     ),
     // A fence that is no counter: `from` is free all the same.
-    ("fence=word lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "2 T 1", "fence=word", "ch=0"),
+    (
+        "fence=word lock={a:1}@5",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
+        "2 T 1",
+        "fence=word",
+        "ch=0",
+    ),
     (
         "fence={x:1} lock={a:1}@5",
         "hand_off a b 3M soon ch SPUBLISH 0 0",
@@ -283,7 +301,13 @@ pub(super) const HAND_OFF: &[Row] = &[
         "fence=7 lock={x:1}",
         "ch=0",
     ),
-    ("lock={x:1,a:1}@5", "hand_off a b 3M late ch SPUBLISH 0 0", "3 T 1", "lock={x:1}", "ch=0 sharded"),
+    (
+        "lock={x:1,a:1}@5",
+        "hand_off a b 3M late ch SPUBLISH 0 0",
+        "3 T 1",
+        "lock={x:1}",
+        "ch=0 sharded",
+    ),
     (
         "lock={a:1,mode:read}@5",
         "hand_off a b 3M soon ch PUBLISH 0 0",
@@ -374,7 +398,10 @@ const BAD: &[(&str, &[&[&str]])] = &[
     ("release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
     ("renew soon a 9M", &[DEADLINES, &["~"], LEASES]),
     ("renew soon a 9M b 9M", &[DEADLINES, &["~"], LEASES, &["~"], LEASES]),
-    ("hand_off a b 9M soon ch PUBLISH 0 0", &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS]),
+    (
+        "hand_off a b 9M soon ch PUBLISH 0 0",
+        &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS],
+    ),
     ("force_release a soon ch PUBLISH client", &[&["~"], DEADLINES, &["~"], VERBS, &["~"]]),
 ];
 const LEASES: &[&str] = &["0", "-1", "86400001", "1.5", "x", "~", "nan", "inf"];
@@ -460,9 +487,11 @@ pub(super) fn check_tokens(server: &mut dyn Server) {
         if round % 5 == 0 {
             server.flush();
         }
-        for call in
-            ["acquire a 1 9M soon try 0 0", "acquire a 1 9M soon try 0 0", "hand_off a b 9M soon ch PUBLISH 0 0"]
-        {
+        for call in [
+            "acquire a 1 9M soon try 0 0",
+            "acquire a 1 9M soon try 0 0",
+            "hand_off a b 9M soon ch PUBLISH 0 0",
+        ] {
             let token = token(server, call);
             assert!(token > last, "{token} after {last}");
             last = token;
@@ -503,7 +532,13 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
         ("lock={b:1}@5", "acquire a 1 9M soon try 0 0", "0 T @5 b", "=", ""),
         ("fence=7 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH 0 0", OOM, "=", ""),
         ("fence=7 lock={b:1}@5", "hand_off a b 9M soon ch PUBLISH 0 0", OOM, "=", ""),
-        ("fence=7 lock={a:1}@5", "hand_off a b 9M late ch PUBLISH 0 0", "-1 T 1", "fence=7", "ch=0"),
+        (
+            "fence=7 lock={a:1}@5",
+            "hand_off a b 9M late ch PUBLISH 0 0",
+            "-1 T 1",
+            "fence=7",
+            "ch=0",
+        ),
         ("lock={a:3}@5", "release a 2 ch PUBLISH", OOM, "=", ""),
         ("fence=7 lock={a:3}@5", "release a 0 ch PUBLISH", "1 T 1", "fence=7", "ch=0"),
         ("lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "", "ch=0"),
