@@ -229,6 +229,27 @@ async fn a_waiter_that_gives_up_leaves_its_place_to_the_next_of_its_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_and_comes_back_is_behind_all_others() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let [holder, ours, theirs] =
+        [client(&server).await, client(&server).await, client(&server).await];
+    let guard = held(&holder).await;
+    let gives_up = waits(&ours);
+    so_many_stand_in_line(&server, 1).await;
+    let other = waits(&theirs);
+    so_many_stand_in_line(&server, 2).await;
+    gives_up.abort();
+    so_many_stand_in_line(&server, 1).await;
+    let comes_back = waits(&ours);
+    so_many_stand_in_line(&server, 2).await;
+    assert!(places(&mut redis)[0].0.starts_with(theirs.id()));
+    guard.unlock().await.unwrap();
+    granted(other).await.unlock().await.unwrap();
+    granted(comes_back).await.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_is_lost_is_made_anew_in_the_same_order() {
     let server = RedisServer::start();
     let mut redis = server.connection();
@@ -272,6 +293,8 @@ async fn a_frozen_process_is_in_the_way_of_the_others_once() {
     listener.subscribe(CHANNEL).unwrap();
     guard.unlock().await.unwrap();
     let guard = granted(waiter).await;
+    // It tried at the end of the reservation.
+    assert_eq!(second.stats().fallback_grants, 0);
     let waiter = waits(&third);
     so_many_stand_in_line(&server, 1).await;
     guard.unlock().await.unwrap();
