@@ -663,13 +663,15 @@ async fn a_killed_client_costs_those_behind_it_one_reservation() {
     let [(a, ours), (b, theirs)] = rivals(&server).await;
     let third = client(&server).await;
     let held = third.mutex("orders:42").unwrap().lock().await.unwrap();
-    let waiters = [ours, theirs].map(|mutex| tokio::spawn(async move { mutex.lock().await }));
-    until("both wait", || a.stats().subscriptions + b.stats().subscriptions == 2).await;
+    let killed = tokio::spawn(async move { ours.lock().await });
+    until("it is first in line", || a.stats().subscriptions == 1).await;
+    settle().await;
+    let alive = tokio::spawn(async move { theirs.lock().await });
+    until("the other is behind it", || b.stats().subscriptions == 1).await;
     settle().await;
     server.client(&a).kill();
     let released = tokio::time::Instant::now();
     held.unlock().await.unwrap();
-    let [killed, alive] = waiters;
     assert!(matches!(killed.await.unwrap(), Err(Error::Closed { .. })));
     assert!(alive.await.unwrap().unwrap().is_held());
     let waited = released.elapsed().as_millis();
