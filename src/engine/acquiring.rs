@@ -496,6 +496,9 @@ impl Engine {
         contest.known_held = true;
         contest.refused_at = self.cx.now;
         contest.standing.told(self.cx.now, left, fallback, place);
+        if let Some(in_a_row) = contest.standing.missed() {
+            self.cx.report(Report::ReservationsMissed { name: lock.clone(), in_a_row });
+        }
         self.deny_try_locks(name_id);
         let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender())
         else {
