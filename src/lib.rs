@@ -258,8 +258,8 @@
 //! | `acquire` | span around an acquisition (`name`, `owner`, `outcome`) | debug |
 //! | | granted (`name`, `hold`, `token`, `waited`) | debug |
 //! | `wait` | held by another (`name`, `holder`, `pttl`) | debug |
-//! | | the first in line has waited for more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
-//! | | waiting for 10 s for a hold of this same client; several grants without wake-ups | warn |
+//! | | the first of this client's waiters has waited for more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
+//! | | waiting for 10 s for a hold of this same client; several grants without wake-ups; the lock was reserved for this client several times in a row, and its attempts came too late (`name`, `in_a_row`) | warn |
 //! | `renew` | renewed (`holds`) | trace |
 //! | | renewal failed (`holds`, `cause`); no renewal confirmed for half a lease (`holds`, and `name`, `hold` of one of them), not logged while the connection is known to be down; the server's clock jumped | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
