@@ -162,15 +162,15 @@ rules! {
     SleepEndsWithKey: Sim(100),
     /// A contender never sleeps without an end.
     SleepEnds: Sim(100),
-    /// The last release always publishes.
+    /// The last release always passes the lock on, to the first in line or by a message to all.
     ReleasePublishes: Sim(100),
 
-    // 6. One release wakes one waiter per process, and others get their turn.
+    // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),
-    /// After 16 hand-offs, or 50 ms of them, other clients may have the lock.
+    /// After 16 hand-offs, or 50 ms of them, the first in line goes first.
     HandOffsEnd: Test(
-        "engine::tests::hand_off::hand_offs_end_after_sixteen_and_the_others_get_their_turn"
+        "engine::tests::hand_off::after_sixteen_hand_offs_the_first_in_line_goes_first"
     ),
 
     // 8. Only the owner releases and renews.
@@ -238,7 +238,7 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     (Rule::NestedNeedsItsHold, "if pttl == -2 and count > 1 then return {-2, now} end", ""),
     (
         Rule::RepeatNeverShortens,
-        r#"if pttl < lease then redis.call("PEXPIRE", lock, lease_text) end"#,
+        r#"if pttl < lease or reserved then redis.call("PEXPIRE", lock, lease_text) end"#,
         r#"redis.call("PEXPIRE", lock, lease_text)"#,
     ),
     (
@@ -248,8 +248,11 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleaseComparesNoCounts,
-        "-- With its last field the key is gone.\n",
-        "if redis.call(\"HGET\", lock, field) ~= \"1\" then return {-3, now} end\n",
+        r#"or redis.call("HDEL", lock, field) == 0 then"#,
+        concat!(
+            r#"or tonumber(redis.call("HGET", lock, field) or 1) > 1 "#,
+            r#"or redis.call("HDEL", lock, field) == 0 then"#
+        ),
     ),
     (
         Rule::NotAfter,
@@ -278,13 +281,13 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleasePublishes,
-        "field) == 0 then return {-3, now} end\nlocal receivers = redis.pcall(verb, channel, \"0\")",
-        "field) == 0 then return {-3, now} end\nlocal receivers = 0",
+        "if fields == 1 then return {1, now, pass_on(lock, line, channel, verb)} end",
+        "if fields == 1 then return {1, now, 0} end",
     ),
     (
         Rule::OwnFieldReleased,
-        r#"if redis.call("HDEL", lock, field) == 0 then return {-3, now} end"#,
-        r#"redis.call("DEL", lock)"#,
+        r#"or redis.call("HDEL", lock, field) == 0 then"#,
+        r#"or redis.call("DEL", lock) == 0 then"#,
     ),
     (
         Rule::ForceNamesItsHold,
