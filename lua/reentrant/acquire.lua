@@ -10,8 +10,8 @@
   ARGV[3]  lease_ms   time to live, never shortened; decimal digits, as Redis reads them
   ARGV[4]  not_after  server time in us after which nothing is granted
   ARGV[5]  mode       "try" does not wait; "first" and "again" wait. A lock that is free is granted to
-                      "try" and "first"; with "again" it goes to the first in line, and without a
-                      line's key to nobody
+                      "try" and "first", which must have no place; with "again" it goes to the first
+                      in line, and without a line's key to nobody
   ARGV[6]  ticket     of the waiter; 0 if it has none
   ARGV[7]  hears      1 if it hears the messages of the channel, else 0
   ARGV[8]  channel    where a reservation is announced; needed for "again" with a line
@@ -25,11 +25,15 @@
                              of places with lower tickets
     {-1, time}               late: nothing done
     {-2, time}               count >= 2 and the key is gone
-    {-3, time}               count >= 2 and another hold has the key
+    {-3, time}               count >= 2 and another hold has the key, or it is reserved
     {-4, time, what}         conflict: 1 not a hash, 2 several fields, 4 read-write lock,
                              5 fence counter not a number, 6 line not a sorted set
     {-5, time}               "again" without the line's key, and the lock is not this hold's
     {-9, time, n}            ARGV[n] not allowed
+
+  After an error nothing is changed but the fence, with two exceptions. If Redis refuses HSET, the
+  first in line may have lost its place. If it refuses PEXPIRE, a reservation for this hold may have
+  become a hold, which ends when the reservation would have.
 ]]
 -- include reentrant/body/pass_on.lua
 -- include reentrant/body/wait.lua

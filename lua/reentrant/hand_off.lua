@@ -6,7 +6,7 @@
   KEYS[2]  fence       string: the last fencing token of this slot
   KEYS[3]  line        sorted set: hold field -> ticket; may be left out
   ARGV[1]  from        field of the hold that ends
-  ARGV[2]  to          field of the hold that begins, with count 1
+  ARGV[2]  to          field of the hold that begins, with count 1; it must have no place in line
   ARGV[3]  lease_ms    time to live of the new hold, exactly
   ARGV[4]  not_after   server time in us after which `from` is released and nothing granted
   ARGV[5]  channel     where a freed lock is announced
@@ -26,7 +26,7 @@
     {4, time, receivers}   the same, but they keep the time to live: they are a read-write lock, or
                            Redis refused HEXISTS or PERSIST
     {-1, time, receivers}  late: `from` is released and passed on; 0 if `to` has the key already
-    {-3, time}             another hold has the key
+    {-3, time}             another hold has the key, or it is reserved
     {-9, time, n}          ARGV[n] not allowed
 ]]
 -- include reentrant/body/pass_on.lua
@@ -50,11 +50,6 @@ if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 6} end
 if line_first ~= "1" and line_first ~= "0" then return {-9, now, 7} end
 if hears ~= "1" and hears ~= "0" then return {-9, now, 8} end
 
-local function release()
-  redis.call("HDEL", lock, from)
-  return pass_on(lock, line, channel, verb)
-end
-
 local fields = redis.pcall("HLEN", lock)
 if type(fields) == "table" then
   local kind = redis.call("TYPE", lock).ok
@@ -65,53 +60,69 @@ if type(fields) == "table" then
 end
 if fields == 0 then return {0, now} end
 
-local count_from = redis.call("HGET", lock, from)
-local count_to = (fields > 1 or not count_from) and redis.call("HGET", lock, to)
+local function release()
+  redis.call("HDEL", lock, from)
+  -- With more fields the lock is not free.
+  return pass_on(lock, fields == 1 and line, channel, verb)
+end
+
 -- A reservation is no hold.
-if count_from == "0" or count_to == "0" or not (count_from or count_to) then return {-3, now} end
-if fields > 1 and not count_to then
+local function has(field)
+  local count = redis.call("HGET", lock, field)
+  return count and count ~= "0"
+end
+
+local has_from = has(from)
+local has_to = (fields > 1 or not has_from) and has(to)
+if not has_from and not has_to then return {-3, now} end
+if fields > 1 and not has_to then
   -- The rest is data of another program, which must not end with our lease. A read-write lock has a
   -- time to live of its own.
-  redis.call("HDEL", lock, from)
-  local receivers = redis.pcall(verb, channel, "0")
-  if type(receivers) == "table" then receivers = -1 end
+  local receivers = release()
   if redis.pcall("HEXISTS", lock, "mode") ~= 0 or type(redis.pcall("PERSIST", lock)) == "table" then
     return {4, now, receivers}
   end
   return {3, now, receivers}
 end
 local late = now > not_after
-if late and count_from then return {-1, now, release()} end
+if late and has_from then return {-1, now, release()} end
 if late then return {-1, now, 0} end
 
 local token = now
 local last = redis.pcall("GET", fence)
 if type(last) == "table" then
-  if count_to then return {err = string.format("%s (GET)", last.err)} end
+  if has_to then return {err = string.format("%s (GET)", last.err)} end
   return {2, now, release()}
 end
 if last then
   last = tonumber(last)
   if not last or last < 0 or last > 9007199254740990 or last % 1 ~= 0 then
-    if count_to then return {-3, now} end
+    if has_to then return {-3, now} end
     return {2, now, release()}
   end
   if last >= token then token = last + 1 end
 end
 
+-- Where `to` would wait: the line is read before anything is changed.
+local first, ticket, rank, has_place
+if line and line_first == "1" and not has_to then
+  first = redis.pcall("ZRANGE", line, 0, 0, "WITHSCORES")
+  if first[1] then
+    ticket, rank, has_place = place_in(line, to, 0, now, first)
+  end
+end
+
 -- The fence first: when memory is short it is the write that Redis refuses, before anything
 -- changed.
 redis.call("SET", fence, token)
-if count_to then
+if has_to then
   if redis.call("PTTL", lock) < lease then redis.call("PEXPIRE", lock, lease) end
   return {1, now, token}
 end
 redis.call("HDEL", lock, from)
-local first = line and line_first == "1" and redis.pcall("ZRANGE", line, 0, 0)[1]
-if first and reserve(lock, line, first, channel, verb) then
-  local done, ticket, rank = pcall(wait, line, to, 0, hears == "1", now)
-  if not done or not ticket then ticket, rank = 0, 0 end
-  return {5, now, RESERVATION_MS, first, ticket, rank}
+if rank and reserve(lock, line, first[1], channel, verb) then
+  wait_in(line, to, ticket, has_place, hears == "1")
+  return {5, now, RESERVATION_MS, first[1], ticket, rank}
 end
 -- The key is absent, so this changes nothing. It shows that PEXPIRE is not refused below, where it
 -- would leave a key without a time to live.

@@ -19,7 +19,7 @@
     {4, time, receivers}  the same, but they keep the time to live: they are a read-write lock, or
                           Redis refused HEXISTS or PERSIST
     {0, time}             the key was gone; with count 0 the lock was passed on to the first in line
-    {-3, time}            another hold has the key
+    {-3, time}            another hold has the key, or, if the count is not 0, it is reserved
     {-9, time, n}         ARGV[n] not allowed
 ]]
 -- include reentrant/body/pass_on.lua

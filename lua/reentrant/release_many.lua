@@ -1,11 +1,11 @@
 --[[
-  Gives up many holds at once, whatever their counts, and passes their locks on.
+  Gives up many holds or reservations at once, whatever their counts, and passes their locks on.
 
-  KEYS         the lock of each hold (hash: hold field -> hold count), and behind these, in the same
-               order, its line (sorted set: hold field -> ticket); the lines may be left out
-  ARGV[1]      verb     PUBLISH or SPUBLISH
-  ARGV[2i]     field    "<client uuid>:<hold id>" of the hold i
-  ARGV[2i+1]   channel  where its freed lock is announced
+  KEYS[i]        lock     hash: hold field -> hold count; a count of 0 is a reservation
+  KEYS[holds+i]  line     of KEYS[i], sorted set: hold field -> ticket; all may be left out
+  ARGV[1]        verb     PUBLISH or SPUBLISH
+  ARGV[2i]       field    "<client uuid>:<hold id>" of KEYS[i]
+  ARGV[2i+1]     channel  where the freed KEYS[i] is announced
 
   Returns {code, time in us, ...}
     {1, time, r1, r2, ...}  for each hold: receivers when it was freed and published, -1 freed but
@@ -21,7 +21,9 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 1} end
 local holds = (#ARGV - 1) / 2
-if #KEYS == 0 or (#KEYS ~= holds and #KEYS ~= 2 * holds) then return {-9, now, #ARGV} end
+if #KEYS == 0 or holds % 1 ~= 0 or (#KEYS ~= holds and #KEYS ~= 2 * holds) then
+  return {-9, now, #ARGV}
+end
 for i = 1, holds do
   if #ARGV[2 * i] == 0 then return {-9, now, 2 * i} end
   if #ARGV[2 * i + 1] == 0 then return {-9, now, 2 * i + 1} end

@@ -1,14 +1,14 @@
 --[[
   Extends the leases of many holds at once. Never shortens one, never creates one.
 
-  KEYS[i]      lock       hash: hold field -> hold count
+  KEYS[i]      lock       hash: hold field -> hold count; a count of 0 is a reservation
   ARGV[1]      not_after  server time in us after which nothing is renewed
   ARGV[2i]     field      "<client uuid>:<hold id>" of KEYS[i]
   ARGV[2i+1]   lease_ms   of KEYS[i]; 1 asks whether the hold is there and extends nothing
 
   Returns {code, time in us, ...}
-    {1, time, r1, r2, ...}  for each key: 1 renewed, 0 gone, -3 another hold or value has the key,
-                            -5 Redis refused to touch this key
+    {1, time, r1, r2, ...}  for each key: 1 renewed, 0 gone, -3 another hold or value has the key, or
+                            it is reserved, -5 Redis refused to touch this key
     {-1, time}              late: nothing done
     {-9, time, n}           ARGV[n] not allowed
 ]]
@@ -32,10 +32,13 @@ local function renew(lock, field, lease)
   local mine = redis.pcall("HGET", lock, field)
   if type(mine) == "table" then
     local kind = redis.call("TYPE", lock).ok
-    if kind == "hash" or kind == "none" then return -5, {err = string.format("%s (HGET)", mine.err)} end
+    if kind == "hash" or kind == "none" then
+      return -5, {err = string.format("%s (HGET)", mine.err)}
+    end
     return -3
   end
-  if not mine then
+  -- A reservation is no hold.
+  if not mine or mine == "0" then
     if redis.call("EXISTS", lock) == 0 then return 0 end
     return -3
   end

@@ -3,8 +3,8 @@
   What each does is in reentrant/body/. reentrant/acquire.lua and release.lua explain the replies.
 
   KEYS[key]    lock      of each operation, after the keys of the one before
-  KEYS[key+1]  fence     of an acquire
-  KEYS[key+2]  line      behind the other keys of each operation, if marks begin with `+`
+  KEYS[key+1]  fence     of an acquire; the last key of each operation is its line, if marks begin
+                         with `+`
   ARGV[1]      marks     `+` or `-`; then a letter for each operation: a acquire, r release, with what
                          follows here; A and R with all seven or four arguments of its own
   ARGV[2]      count     of acquires
@@ -15,7 +15,14 @@
   ARGV[7]      hears     of acquires
   ARGV[8]      count     of releases
   ARGV[9]      verb      of releases
-  ARGV[arg]    …         for each operation what its own script is told, in its order, without those
+  ARGV[arg]    …         for each operation what its own script is told, in its order, without those,
+                         from here
+  ARGV[arg+1]            to here if it is a release;
+  ARGV[arg+2]
+  ARGV[arg+3]            with all of them to here if it is a release,
+  ARGV[arg+4]
+  ARGV[arg+5]
+  ARGV[arg+6]            or to here if it is an acquire
 
   Returns {time in us, head1, ..., head2, ...}
     for each operation eight times the code that its own script would have returned, and how many

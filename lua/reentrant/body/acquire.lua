@@ -3,7 +3,7 @@
 -- several/reentrant.lua.
 --
 -- Uses lock, fence, line, field, count, lease, lease_text, not_after, mode, ticket, hears, channel,
--- verb, now, now_text
+-- verb, now, now_text, RESERVATION_MS, reserve, place_in, wait_in
 
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 1 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
@@ -36,45 +36,52 @@ if pttl ~= -2 then
   end
 end
 
--- Who has the lock, or for whom it is reserved, and for how long.
+-- A reservation is no hold, so that its key is like one of another.
+local reserved = mine == "0"
 local holder, left
-if pttl ~= -2 and not mine then
+if pttl ~= -2 and (not mine or reserved) then
   if redis.call("HEXISTS", lock, "mode") == 1 then return {-4, now, 4} end
   if redis.call("HLEN", lock) ~= 1 then return {-4, now, 2} end
   if count > 1 then return {-3, now} end
-  holder, left = redis.call("HKEYS", lock)[1], pttl
+  if not reserved then
+    holder, left = redis.call("HKEYS", lock)[1], pttl
+  end
 end
 
 if count > 1 then
-  if mine == "0" then return {-2, now} end
   redis.call("HSET", lock, field, count)
   if pttl < lease then redis.call("PEXPIRE", lock, lease) end
   return {1, now, 0}
 end
 
-local passes_on = pttl == -2 and mode == "again"
-if not mine and mode == "again" and not line then return {-5, now} end
-if passes_on then
-  local first = redis.pcall("ZRANGE", line, 0, 0, "WITHSCORES")
-  if first.err then
-    local kind = redis.call("TYPE", line).ok
-    if kind == "zset" or kind == "none" then
-      return {err = string.format("%s (ZRANGE)", first.err)}
-    end
-    return {-4, now, 6}
+if mode == "again" and not mine and not line then return {-5, now} end
+local passes_on = mode == "again" and pttl == -2
+local waits = line and mode ~= "try" and (holder or passes_on)
+local first, rank, has_place
+if waits then
+  local kind = redis.call("TYPE", line).ok
+  if kind ~= "zset" and kind ~= "none" then return {-4, now, 6} end
+  if passes_on then
+    first = redis.call("ZRANGE", line, 0, 0, "WITHSCORES")
+    if not first[1] or first[1] == field then first = nil end
   end
-  local asks = not first[1] or first[1] == field or (ticket > 0 and ticket < tonumber(first[2]))
-  -- If Redis refuses the reservation, the lock is free, and nobody else asks.
-  if not asks and reserve(lock, line, first[1], channel, verb) then
-    holder, left = first[1], RESERVATION_MS
+  if holder or first then
+    ticket, rank, has_place = place_in(line, field, ticket, now, first)
   end
 end
 
+-- Who names a ticket that is not behind the first in line is the first itself. If Redis refuses the
+-- reservation, the lock is free, and nobody else asks for it.
+if first and (has_place or ticket > tonumber(first[2]))
+  and reserve(lock, line, first[1], channel, verb)
+then
+  holder, left = first[1], RESERVATION_MS
+end
+
 if holder then
-  if mode == "try" or not line then return {0, now, left, holder} end
-  local mine_or_new, rank = wait(line, field, ticket, hears == "1", now)
-  if not mine_or_new then return rank end
-  return {0, now, left, holder, mine_or_new, rank}
+  if not waits then return {0, now, left, holder} end
+  wait_in(line, field, ticket, has_place, hears == "1")
+  return {0, now, left, holder, ticket, rank}
 end
 
 local last = redis.pcall("GET", fence)
@@ -100,8 +107,8 @@ if not mine then
   -- without a time to live could not be taken back if HDEL is refused as well.
   redis.call("PEXPIRE", lock, lease_text)
 end
-if not mine or mine == "0" then redis.call("HSET", lock, field, "1") end
+if not mine or reserved then redis.call("HSET", lock, field, "1") end
 -- The time to live of a reservation must not lengthen a lease.
-if pttl < lease or mine == "0" then redis.call("PEXPIRE", lock, lease_text) end
+if pttl < lease or reserved then redis.call("PEXPIRE", lock, lease_text) end
 if passes_on then redis.pcall("ZREM", line, field) end
 return {1, now, token}

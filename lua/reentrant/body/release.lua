@@ -2,7 +2,7 @@
 -- Included by release.lua, whose header explains arguments and replies, and by
 -- several/reentrant.lua.
 --
--- Uses lock, line, field, count, channel, verb, now
+-- Uses lock, line, field, count, channel, verb, now, reserve, pass_on
 
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 0 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
@@ -28,7 +28,10 @@ end
 -- With its last field the key is gone.
 if type(fields) ~= "number" or fields == 0 or redis.call("HDEL", lock, field) == 0 then
   -- Not the holder: leaves the line. A free lock is passed on, whoever asks.
-  if line then redis.pcall("ZREM", line, field) end
+  local left = line and redis.pcall("ZREM", line, field)
+  if type(left) == "table" and redis.call("TYPE", line).ok == "zset" then
+    return {err = string.format("%s (ZREM)", left.err)}
+  end
   if fields ~= 0 then return {-3, now} end
   local first = line and redis.pcall("ZRANGE", line, 0, 0)[1]
   if first then reserve(lock, line, first, channel, verb) end

@@ -3,43 +3,34 @@
 -- How long the line lives after the last attempt of somebody who waits.
 local LINE_MS = 12000
 
--- Returns the ticket of a place in the line, and whether the place is there. Without a place it is
--- the ticket that the waiter names, or, if it has none, a new one behind everybody in line. Returns
--- nil and a reply if the key is not a line.
-local function ticket_in(line, field, ticket, now)
-  local mine = redis.pcall("ZSCORE", line, field)
-  if type(mine) == "table" then
-    local kind = redis.call("TYPE", line).ok
-    if kind == "zset" or kind == "none" then
-      return nil, {err = string.format("%s (ZSCORE)", mine.err)}
-    end
-    return nil, {-4, now, 6}
+-- Finds out where a waiter stands. Returns the ticket of its place; if it has none, the ticket that
+-- it names, or a new one behind everybody in line. Then the number of places with lower tickets,
+-- without that of `first`, if given, which is about to leave the line; and whether it has a place.
+-- Only reads, so that a refused command is an error before anything is changed.
+local function place_in(line, field, ticket, now, first)
+  local mine = redis.call("ZSCORE", line, field)
+  if mine then
+    ticket = tonumber(mine)
+  elseif ticket == 0 then
+    local last = tonumber(redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2])
+    ticket = now
+    if last and last >= now then ticket = last + 1 end
   end
-  if mine then return tonumber(mine), true end
-  if ticket > 0 then return ticket, false end
-  local last = tonumber(redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2])
-  if last and last >= now then return last + 1, false end
-  return now, false
+  local rank = redis.call("ZCOUNT", line, "-inf", string.format("(%.0f", ticket))
+  if first and tonumber(first[2]) < ticket then rank = rank - 1 end
+  return ticket, rank, mine
 end
 
--- A waiter that hears the messages of the channel enters the line; any other leaves it, and keeps
--- its ticket. Returns the ticket, and the number of places with lower tickets; nil and a reply if
--- the key is not a line. If Redis refuses to write, the waiter has no place.
-local function wait(line, field, ticket, hears, now)
-  local has_place
-  ticket, has_place = ticket_in(line, field, ticket, now)
-  if not ticket then return nil, has_place end
-  local score = string.format("%.0f", ticket)
-  local rank = redis.call("ZCOUNT", line, "-inf", string.format("(%s", score))
-  if hears then
-    -- Before the place, so that a line without a time to live is never made.
-    local lives = redis.pcall("PEXPIRE", line, LINE_MS)
-    if not has_place and type(lives) ~= "table" then
-      redis.pcall("ZADD", line, score, field)
-      if lives == 0 then redis.pcall("PEXPIRE", line, LINE_MS) end
-    end
-  elseif has_place then
-    redis.pcall("ZREM", line, field)
+-- A waiter that hears the messages of the channel enters the line; any other leaves it. If Redis
+-- refuses that, the waiter goes without a place, or keeps the one that it has.
+local function wait_in(line, field, ticket, has_place, hears)
+  if not hears then
+    if has_place then redis.pcall("ZREM", line, field) end
+    return
   end
-  return ticket, rank
+  -- Before the place is taken, so that no line without a time to live is made.
+  local is_there = redis.pcall("PEXPIRE", line, LINE_MS)
+  if has_place or type(is_there) == "table" then return end
+  redis.pcall("ZADD", line, string.format("%.0f", ticket), field)
+  if is_there == 0 then redis.pcall("PEXPIRE", line, LINE_MS) end
 end
