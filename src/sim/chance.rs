@@ -20,6 +20,7 @@ pub(super) enum Stream {
     Kind,
     /// Of redirections and logins.
     Access,
+    Profile,
 }
 
 impl Chance {

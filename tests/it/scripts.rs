@@ -214,8 +214,7 @@ fn taken_from_outside(body: &str) -> BTreeSet<String> {
         words.filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic())).collect()
     };
     let own = code.split("local ").skip(1).flat_map(|rest| words(rest.split('=').next().unwrap()));
-    let others =
-        WORDS.into_iter().chain(["else", "end", "false", "local", "nil", "then", "true"]);
+    let others = WORDS.into_iter().chain(["else", "end", "false", "local", "nil", "then", "true"]);
     let others = others.chain(FIELDS);
     let functions = FUNCTIONS.into_iter().map(|function| function.split('.').next().unwrap());
     let known: BTreeSet<String> = own.chain(others.chain(functions).map(str::to_owned)).collect();
