@@ -52,6 +52,8 @@ impl World {
             Some(link) => (link.up, link.process, link.connection),
             None => (false, 0, 0),
         };
+        let subscribed = name_of(&command).is_some_and(|name| self.is_subscribed(client, name));
+        self.checker.look_at_hearing(now, &command, &self.clients[client], subscribed)?;
         self.checker.on_send(now, client, op, (&command, timeout), &self.processes[process])?;
         let request = Rc::new(Request {
             client,

@@ -26,6 +26,7 @@ use crate::sim::checker::drifts_by;
 use crate::sim::checker::server_side::own_fields;
 use crate::sim::client::Client;
 use crate::sim::client::Fate;
+use crate::sim::client::Flight;
 use crate::sim::client::Request;
 use crate::sim::kinds::Found;
 use crate::sim::places::name_of;
@@ -106,6 +107,8 @@ pub(super) struct Line {
     restored: bool,
     /// For each client the hand-offs since others could have the lock, and since when.
     rows: BTreeMap<usize, (u32, Moment)>,
+    /// For each client the last ticket that ended: with a grant, or with the last waiter.
+    over: BTreeMap<usize, u64>,
 }
 
 impl Line {
@@ -266,6 +269,9 @@ impl Checker {
                 line.renewed = now;
             }
         }
+        if matches!(command, Command::ForceRelease { .. }) {
+            self.note_robbed(was, is);
+        }
         let granted = own_fields(command).into_iter().find(|own| !was.holds(own) && is.holds(own));
         let reserved = is.reserved_for().filter(|field| was.reserved_for() != Some(field));
         if refuses {
@@ -295,6 +301,15 @@ impl Checker {
             line.newcomers_may_overtake = true;
         }
         Ok(())
+    }
+
+    /// A reservation may be taken away by force, too.
+    fn note_robbed(&mut self, was: &View, is: &View) {
+        let robbed = was.reserved_for().filter(|field| is.reserved_for() != Some(field));
+        let Some((client, _)) = robbed.and_then(|field| self.key_of(field)) else { return };
+        if let Some(line) = self.line_mut(&is.name) {
+            line.excuse(client);
+        }
     }
 
     fn note_refusal(&mut self, view: &View, client: usize) {
@@ -428,6 +443,44 @@ impl Checker {
 
     // ---- what clients send and hear
 
+    /// P17: a ticket ends with the grant, or with the last waiter.
+    pub(super) fn look_at_ticket(&self, client: usize, command: &Command) -> Result<(), String> {
+        let Command::Acquire { name, wait: WaitMode::Again { ticket, .. }, .. } = command else {
+            return Ok(());
+        };
+        let over = self.names.get(name.as_str()).and_then(|name| name.line.over.get(&client));
+        match over {
+            Some(over) if over == ticket && *ticket > 0 => {
+                Err(format!("P17: client {client} has no ticket {ticket} any more: {command:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// P17: only a client that is subscribed says that it hears.
+    pub(in crate::sim) fn look_at_hearing(
+        &self,
+        now: Moment,
+        command: &Command,
+        to: &Client,
+        is_subscribed: bool,
+    ) -> Result<(), String> {
+        let (name, hears) = match command {
+            Command::Acquire {
+                name,
+                wait: WaitMode::First { hears } | WaitMode::Again { hears, .. },
+                ..
+            }
+            | Command::HandOff { name, hears, .. } => (name, *hears),
+            _ => return Ok(()),
+        };
+        let calm = now.since(to.calm_since(name)) > self.promptness();
+        match hears && !is_subscribed && calm && self.plan.has_line(name) {
+            true => Err(format!("P17: {command:?} of one that is not subscribed")),
+            false => Ok(()),
+        }
+    }
+
     /// P17: a row of hand-offs has an end.
     pub(super) fn look_at_hand_off(
         &self,
@@ -482,6 +535,13 @@ impl Checker {
             },
         }
         if let Outcome::Done(reply) = outcome {
+            if let (
+                Command::Acquire { wait: WaitMode::Again { ticket, .. }, .. },
+                Body::Acquire(Acquired::Granted { .. }),
+            ) = (command, &reply.body)
+            {
+                line.over.insert(client, *ticket);
+            }
             if let (Some(_), Some(claim)) = (told_by(command, reply), line.claims.get_mut(&client))
             {
                 claim.told = true;
@@ -492,8 +552,16 @@ impl Checker {
     /// Nobody of a client waits any more: it has no claim.
     pub(super) fn forget_claims(&mut self, client: usize, to: &Client) {
         for (key, name) in &mut self.names {
-            if name.line.claims.contains_key(&client) && !(to.serves() && to.waits_for(key)) {
-                name.line.claims.remove(&client);
+            let Some(claim) = name.line.claims.get(&client).copied() else { continue };
+            if to.serves() && to.waits_for(key) {
+                continue;
+            }
+            name.line.claims.remove(&client);
+            // The place is given up once no attempt is on the wire. Until then a new waiter may go
+            // on with it.
+            let attempt = |flight: &Flight| name_of(&flight.request.command) == Some(&name.lock);
+            if claim.told && !to.flights.values().any(attempt) {
+                name.line.over.insert(client, claim.ticket);
             }
         }
     }
@@ -531,7 +599,7 @@ impl Checker {
         if let (Some(reservation), Some((_, since))) = (reservation, &line.reserved) {
             let left = reservation.left.unwrap_or(i64::MAX);
             let too_long = u128::try_from(left).unwrap_or(0) > RESERVATION.as_millis();
-            if too_long || !self.jumped && now > since.plus(longest(RESERVATION)) {
+            if !self.jumped && (too_long || now > since.plus(longest(RESERVATION))) {
                 return Err(format!("P7: {view:?} is reserved since {since:?}"));
             }
         }

@@ -70,6 +70,7 @@ impl Checker {
             _ => {}
         }
         self.look_at_hand_off(now, client, command)?;
+        self.look_at_ticket(client, command)?;
         for field in released_by(command) {
             if let Some(hold) = self.hold_of(field) {
                 hold.release_sent = true;
