@@ -207,7 +207,8 @@ impl World {
 
     fn run(&mut self, request: &Rc<Request>, ghost: bool) -> Result<(), String> {
         request.fate.set(Fate::Executed);
-        let refuses = !ghost && self.fault(self.plan.faults.in_script);
+        let is_script = matches!(request.command.to_call(), Call::Script(_));
+        let refuses = !ghost && is_script && self.fault(self.plan.faults.in_script);
         if refuses {
             let refused = [*self.chance.pick(&CALLED), *self.chance.pick(&CALLED)];
             let text = *self.chance.pick(&IN_SCRIPT);

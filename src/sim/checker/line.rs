@@ -210,10 +210,10 @@ impl Checker {
         });
     }
 
-    /// A release of the id was sent, so that it is used no more.
+    /// The id waits for the lock no more: it was granted, or a release of it was sent.
     fn is_dead(&self, field: &str) -> bool {
         let hold = self.key_of(field).and_then(|key| self.holds.get(&key));
-        hold.is_none_or(|hold| hold.release_sent)
+        hold.is_none_or(|hold| hold.release_sent || hold.answered_granted)
     }
 
     // ---- commands
@@ -598,7 +598,8 @@ impl Checker {
         let reservation = view.lock.as_ref().and_then(Found::reservation);
         if let (Some(reservation), Some((_, since))) = (reservation, &line.reserved) {
             let left = reservation.left.unwrap_or(i64::MAX);
-            let too_long = u128::try_from(left).unwrap_or(0) > RESERVATION.as_millis();
+            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+            let too_long = left > longest(RESERVATION);
             if !self.jumped && (too_long || now > since.plus(longest(RESERVATION))) {
                 return Err(format!("P7: {view:?} is reserved since {since:?}"));
             }
