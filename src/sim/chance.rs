@@ -21,6 +21,7 @@ pub(super) enum Stream {
     /// Of redirections and logins.
     Access,
     Profile,
+    Line,
 }
 
 impl Chance {

@@ -311,6 +311,36 @@ impl Plan {
         self
     }
 
+    /// One of ten is about the line: clients that wait for one name die, nothing else goes wrong, and
+    /// leases are long, so that no end of a lease makes up for a timer.
+    pub(super) fn waiting(self, chance: &mut Chance) -> Self {
+        if !chance.permille(100) {
+            return self;
+        }
+        Self {
+            clients: chance.range(3, 4) as usize,
+            kinds: vec![Kind::Reentrant],
+            lease: Duration::from_secs(10),
+            command_timeout: Duration::from_millis(150),
+            fallback: Duration::from_secs(5),
+            horizon: Duration::from_secs(6),
+            calm: true,
+            faults: Faults::default(),
+            nemeses: vec![Nemesis::Crash],
+            nemesis_every: Duration::from_millis(chance.range(200, 2_000)),
+            deaf_end: false,
+            drift: 0,
+            force: 0,
+            shutdown: 0,
+            at_least: 0,
+            leave: 0,
+            long_hold: 0,
+            think: *chance.pick(&[2_000, 50_000]),
+            profile: WireProfile::Native,
+            ..self
+        }
+    }
+
     /// One of five has Redisson's profile.
     pub(super) fn with_profile(self, chance: &mut Chance) -> Self {
         let profile =

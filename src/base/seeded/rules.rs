@@ -169,9 +169,7 @@ rules! {
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),
     /// After 16 hand-offs, or 50 ms of them, other clients may have the lock.
-    HandOffsEnd: Test(
-        "engine::tests::hand_off::hand_offs_end_after_sixteen_and_the_others_get_their_turn"
-    ),
+    HandOffsEnd: Sim(100),
 
     // 7. The lock goes by ticket.
     /// A freed lock goes to the first in line.
@@ -213,7 +211,9 @@ rules! {
     /// At the end of another's reservation the first in line try.
     ReservationIsTimed: Sim(500),
     /// A release of the lock alone is followed by one with the line.
-    LineIsOwed: Sim(1_000),
+    LineIsOwed: Test(
+        "engine::tests::line::a_release_whose_line_is_out_of_reach_names_the_lock_alone_and_owes_one_with_the_line"
+    ),
 
     // 8. Only the owner releases and renews.
     /// Only the hold's own field can be released.

@@ -283,8 +283,10 @@ impl Checker {
             if let Some(field) = reserved {
                 self.look_at_reservation(now, (was, is), field, command, clients)?;
             }
-            let freed = was.lock.is_some() && is.lock.is_none();
-            if freed && names_line(command) && is.line.is_some() {
+            let passes_on =
+                was.lock.is_some() || matches!(command, Command::Release { count: 0, .. });
+            let is_free = is.lock.is_none() && is.line.is_some();
+            if passes_on && is_free && names_line(command) && reply.is_some() {
                 return Err(format!("P9: {command:?} leaves the lock to nobody: {is:?}"));
             }
         }
