@@ -99,6 +99,9 @@ pub(super) struct Line {
     seen_places: Vec<String>,
     /// For whom the lock is reserved, and since when.
     reserved: Option<(String, Moment)>,
+    /// When the last reservation was made. Where Redis refuses PEXPIRE, what is picked up lasts for
+    /// the rest of it.
+    last_reserved: Moment,
     /// The last attempt of somebody who waits.
     renewed: Moment,
     /// Places of clients that do not want them, and since when.
@@ -439,6 +442,7 @@ impl Checker {
         let end = now.plus(RESERVATION + steps + self.way());
         let all_hear = self.plan.faults.silent_loss == 0;
         if let Some(name) = self.names.get_mut(name.as_str()) {
+            name.line.last_reserved = now;
             name.sleep_until = if all_hear { end } else { end.max(name.sleep_until) };
         }
     }
@@ -677,6 +681,12 @@ impl Checker {
             )),
             None => Ok(()),
         }
+    }
+
+    /// The end of the last reservation of a name.
+    pub(super) fn reserved_until(&self, name: &LockName) -> Moment {
+        let last = self.names.get(name.as_str()).map(|name| name.line.last_reserved);
+        last.filter(|at| *at > Moment::ZERO).map_or(Moment::ZERO, |at| at.plus(RESERVATION))
     }
 
     /// How soon something is done that takes no further waiting.

@@ -213,10 +213,9 @@ impl Checker {
         let guarded = hold.has_guard() && !self.crashed[client];
         let lease = Duration::from_millis(hold.lease_ms);
         let slow = Duration::from_micros(hold.lease_ms * (self.plan.drift + 1_000) / 1_000);
-        let limit = hold
-            .not_after
-            .max(hold.guard_end)
-            .plus(lease + slow + self.skew + Duration::from_millis(3));
+        let late = slow + self.skew + Duration::from_millis(3);
+        let reserved = self.reserved_until(&lock.name).plus(late);
+        let limit = hold.not_after.max(hold.guard_end).plus(lease + late).max(reserved);
         if !guarded && now > limit {
             return Err(format!("P7: {field} in {lock:?} outlives its hold: {hold:?}"));
         }
