@@ -1,7 +1,8 @@
 //! The kinds of locks: for each its scripts, and the answers to what the engine asks.
 //!
 //! The engine knows commands and replies, and names no kind. A kind is a folder of scripts in
-//! `lua/`, one file here, and one arm in each `match` below.
+//! `lua/`, one file here, and one arm in each `match` below. What its keys and channels are called
+//! is the same for every kind, and stands in `base/name.rs`.
 
 /// The text of a file in `lua/`.
 macro_rules! lua {

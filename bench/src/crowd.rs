@@ -17,7 +17,7 @@ pub(crate) struct Crowd {
     pub(crate) tasks: u64,
     /// Each on its own name.
     pub(crate) distinct: bool,
-    /// Tells each wait.
+    /// Tells each wait: how long, and when somebody asked and was granted.
     pub(crate) each: bool,
     pub(crate) length: Duration,
     /// How long each keeps the lock.
@@ -38,13 +38,13 @@ pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Va
         crowd.spawn(work(lock, Arc::clone(&start), length, hold));
     }
     let begin = now();
-    let mut waits = Vec::new();
-    let mut grants = Vec::new();
+    let (mut turns, mut grants) = (Vec::new(), Vec::new());
     while let Some(done) = crowd.join_next().await {
-        let own: Vec<u64> = done.unwrap_or_default();
+        let own: Vec<[u64; 2]> = done.unwrap_or_default();
         grants.push(own.len());
-        waits.extend(own);
+        turns.extend(own);
     }
+    let mut waits: Vec<u64> = turns.iter().map(|[asked, granted]| granted - asked).collect();
     let took = now() - begin;
     waits.sort_unstable();
     let at = |share: usize| waits.get((waits.len().max(1) - 1) * share / 100).copied().unwrap_or(0);
@@ -55,11 +55,18 @@ pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Va
     });
     if each {
         answer["waits"] = json!(waits);
+        answer["turns"] = json!(turns);
     }
     answer
 }
 
-async fn work<L: Lock>(lock: L, start: Arc<Barrier>, length: Duration, hold: Duration) -> Vec<u64> {
+/// When it asked, and when it was granted, each time.
+async fn work<L: Lock>(
+    lock: L,
+    start: Arc<Barrier>,
+    length: Duration,
+    hold: Duration,
+) -> Vec<[u64; 2]> {
     let mut waits = Vec::new();
     start.wait().await;
     let end = now() + u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
@@ -69,7 +76,7 @@ async fn work<L: Lock>(lock: L, start: Arc<Barrier>, length: Duration, hold: Dur
             return waits;
         }
         let guard = lock.acquire().await;
-        waits.push(now() - asked);
+        waits.push([asked, now()]);
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
         }

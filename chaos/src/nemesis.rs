@@ -245,7 +245,7 @@ impl<'a> Nemesis<'a> {
         let since = Instant::now();
         let mut held = false;
         while !held && since.elapsed() < UNTIL_HELD && self.server_up {
-            held = !self.place.lock_keys().is_empty();
+            held = self.place.keys().iter().any(|key| key.holder().is_some());
         }
         let Servers::One(server) = &mut self.place.servers else { return };
         let from = now();

@@ -117,16 +117,17 @@ impl Place {
         self.admin_urls().iter().map(ask).filter(RedisResult::<redis::Value>::is_ok).count()
     }
 
-    /// Lock keys on any server that answers.
-    pub(crate) fn lock_keys(&self) -> Vec<Key> {
-        let keys =
-            |url: &String| connect(url).and_then(|mut connection| lock_keys(&mut connection));
+    /// Locks and waiting lines on any server that answers.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let keys = |url: &String| connect(url).and_then(|mut connection| keys(&mut connection));
         self.admin_urls().iter().filter_map(|url| keys(url).ok()).flatten().collect()
     }
 
-    /// What clients have left on the servers, if anything.
+    /// What clients have left on the servers, if anything. Waiting lines do not count: that of a
+    /// worker that was killed is there until its time to live ends.
     pub(crate) fn left(&self) -> Option<String> {
-        let keys = self.lock_keys();
+        let mut keys = self.keys();
+        keys.retain(|key| key.content != Content::Line);
         if !keys.is_empty() {
             return Some(format!("keys {keys:?}"));
         }
@@ -177,13 +178,40 @@ pub(crate) fn ask<T: FromRedisValue>(
     words.query(connection)
 }
 
-/// The key of a lock.
+/// A key of ours that is no fence counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: String,
     /// In ms; -1: it stays for ever.
     pub(crate) left: i64,
-    pub(crate) fields: Vec<String>,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A lock that is held or reserved, by these fields.
+    Lock(Vec<Field>),
+    /// Those who wait for a lock.
+    Line,
+    /// Of another type.
+    Other(String),
+}
+
+/// In the hash of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(crate) hold: String,
+    /// 0: nobody has the lock; it is reserved for this hold.
+    pub(crate) count: u64,
+}
+
+impl Key {
+    /// The field that has the lock, if somebody has it.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        let Content::Lock(fields) = &self.content else { return None };
+        let holds = fields.iter().find(|field| field.count > 0);
+        holds.map(|field| field.hold.as_str())
+    }
 }
 
 /// All of them at one moment.
@@ -191,15 +219,29 @@ const KEYS: &str = "
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if string.sub(key, 1, 20) ~= 'redisson_lock_fence:' then
-    local left, fields = redis.call('PTTL', key), redis.call('HKEYS', key)
-    if left ~= -2 then found[#found + 1] = {key, left, fields} end
+    local left, kind = redis.call('PTTL', key), redis.call('TYPE', key).ok
+    local fields = kind == 'hash' and redis.call('HGETALL', key) or {}
+    if left ~= -2 then found[#found + 1] = {key, left, kind, fields} end
   end
 end
 return found";
 
-pub(crate) fn lock_keys(connection: &mut Connection) -> RedisResult<Vec<Key>> {
-    let keys: Vec<(String, i64, Vec<String>)> = ask(connection, &["EVAL", KEYS, "0"])?;
-    Ok(keys.into_iter().map(|(name, left, fields)| Key { name, left, fields }).collect())
+/// Locks and waiting lines.
+pub(crate) fn keys(connection: &mut Connection) -> RedisResult<Vec<Key>> {
+    let keys: Vec<(String, i64, String, Vec<(String, u64)>)> =
+        ask(connection, &["EVAL", KEYS, "0"])?;
+    let key = |(name, left, kind, fields): (String, i64, String, Vec<(String, u64)>)| {
+        let content = match kind.as_str() {
+            "hash" => {
+                let field = |(hold, count)| Field { hold, count };
+                Content::Lock(fields.into_iter().map(field).collect())
+            }
+            "zset" => Content::Line,
+            _ => Content::Other(kind),
+        };
+        Key { name, left, content }
+    };
+    Ok(keys.into_iter().map(key).collect())
 }
 
 /// What a server says of itself.

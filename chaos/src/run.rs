@@ -253,10 +253,10 @@ fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
     nemesis.harm.sort();
 }
 
-/// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is
-/// left.
+/// All workers have ended: no key outlives a lease, no line its own time to live, and no
+/// subscription or connection of theirs is left.
 fn nothing_is_left(place: &Place, lease: Duration, seen: &mut Seen) {
-    seen.take(&place.lock_keys(), lease);
+    seen.take(&place.keys(), lease);
     let since = Instant::now();
     while let Some(left) = place.left() {
         if since.elapsed() > PATIENCE {

@@ -1,5 +1,6 @@
-//! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease;
-//! and who is a primary is seen, whatever made it one.
+//! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease,
+//! no reservation and no waiting line may last longer than the scripts say; and who is a primary is
+//! seen, whatever made it one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +14,19 @@ use crate::event::now;
 use crate::history::Breach;
 use crate::history::Sample;
 use crate::history::Violation;
+use crate::place::Content;
 use crate::place::Key;
 use crate::place::Role;
 use crate::place::connect;
-use crate::place::lock_keys;
+use crate::place::keys;
 
 const EVERY: Duration = Duration::from_millis(25);
 /// So much later than the end of a failover, in ns, what it did may be seen.
 const SEEN_LATE: u64 = 500_000_000;
+/// How long a lock stays reserved at most, by the scripts.
+const RESERVATION: Duration = Duration::from_millis(1_500);
+/// How long a waiting line lives at most, by the scripts.
+const LINE: Duration = Duration::from_secs(12);
 
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
@@ -87,7 +93,7 @@ fn look(url: &str, lease: Duration, stop: &AtomicBool) -> Seen {
         }
         let Some(open) = &mut connection else { continue };
         let from = now();
-        match Role::ask(open).and_then(|role| Ok((role, lock_keys(open)?))) {
+        match Role::ask(open).and_then(|role| Ok((role, keys(open)?))) {
             Ok((role, keys)) => {
                 seen.note(from, if role.primary { &keys } else { &[] });
                 seen.take(&keys, lease);
@@ -102,15 +108,22 @@ fn look(url: &str, lease: Duration, stop: &AtomicBool) -> Seen {
 impl Seen {
     pub(crate) fn take(&mut self, keys: &[Key], lease: Duration) {
         self.keys += keys.len() as u64;
-        for Key { name, left, fields } in keys {
+        for key @ Key { name, left, content } in keys {
             let mut wrong = |what: String| {
                 self.violations.push(Violation { at: now(), name: name.clone(), what });
             };
-            if u128::try_from(*left).is_ok_and(|left| left > lease.as_millis()) || *left < 0 {
-                wrong(format!("its key has {left} ms to live, and a lease is {lease:?}"));
+            let (what, limit) = match content {
+                Content::Line => ("a line", LINE),
+                _ if key.holder().is_some() => ("a lease", lease),
+                _ => ("a reservation", RESERVATION),
+            };
+            if u128::try_from(*left).is_ok_and(|left| left > limit.as_millis()) || *left < 0 {
+                wrong(format!("its key has {left} ms to live, and {what} is {limit:?}"));
             }
-            if fields.len() != 1 {
-                wrong(format!("its key has the fields {fields:?}"));
+            match content {
+                Content::Lock(fields) if fields.len() == 1 => {}
+                Content::Line => {}
+                other => wrong(format!("its key has the content {other:?}")),
             }
         }
     }
@@ -153,8 +166,9 @@ impl Seen {
 
     fn note(&mut self, from: u64, keys: &[Key]) {
         let to = now();
-        for Key { name, left, fields } in keys {
-            let (name, hold, left) = (name.clone(), fields.concat(), *left);
+        for key in keys {
+            let Some(hold) = key.holder() else { continue };
+            let (name, hold, left) = (key.name.clone(), hold.to_owned(), key.left);
             self.samples.push(Sample { from, to, name, hold, left });
         }
     }
@@ -163,6 +177,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::Field;
 
     fn role(primary: bool, history: &str) -> Role {
         Role { primary, history: history.to_owned() }
@@ -190,22 +205,42 @@ mod tests {
         assert_eq!(seen.of_their_own(&[ordered(knows - SEEN_LATE - 1)]).len(), 2);
     }
 
+    fn key(name: &str, left: i64, content: Content) -> Key {
+        Key { name: name.to_owned(), left, content }
+    }
+
+    fn lock(name: &str, left: i64, fields: &[(&str, u64)]) -> Key {
+        let field = |(hold, count): &(&str, u64)| Field { hold: (*hold).to_owned(), count: *count };
+        key(name, left, Content::Lock(fields.iter().map(field).collect()))
+    }
+
     #[test]
     fn keys_without_an_end_those_beyond_a_lease_and_those_of_two_are_found() {
-        let key = |name: &str, left, fields: &[&str]| {
-            let fields = fields.iter().map(|field| (*field).to_owned()).collect();
-            Key { name: name.to_owned(), left, fields }
-        };
         let keys = [
-            key("a", 300, &["c:1"]),
-            key("b", -1, &["c:2"]),
-            key("c", 301, &["c:3"]),
-            key("d", 1, &["c:4", "c:5"]),
+            lock("a", 300, &[("c:1", 1)]),
+            lock("b", -1, &[("c:2", 1)]),
+            lock("c", 301, &[("c:3", 2)]),
+            lock("d", 1, &[("c:4", 1), ("c:5", 1)]),
+            lock("reserved", 1_500, &[("c:6", 0)]),
+            lock("e", 1_501, &[("c:7", 0)]),
+            key("line", 12_000, Content::Line),
+            key("f", 12_001, Content::Line),
+            key("g", -1, Content::Line),
+            key("h", 1, Content::Other("string".to_owned())),
         ];
         let mut seen = Seen::default();
         seen.take(&keys, Duration::from_millis(300));
-        let names: Vec<&str> =
+        let names: String =
             seen.violations.iter().map(|violation| violation.name.as_str()).collect();
-        assert_eq!((names, seen.keys), (vec!["b", "c", "d"], 4));
+        assert_eq!((names.as_str(), seen.keys), ("bcdefgh", 10));
+    }
+
+    #[test]
+    fn only_who_has_a_lock_is_a_sample_of_its_key() {
+        let mut seen = Seen::default();
+        let line = key("line", 1, Content::Line);
+        seen.note(0, &[lock("a", 7, &[("c:1", 0)]), line, lock("b", 7, &[("c:2", 1)])]);
+        let holds: Vec<&str> = seen.samples.iter().map(|sample| sample.hold.as_str()).collect();
+        assert_eq!(holds, ["c:2"]);
     }
 }

@@ -24,6 +24,7 @@ use crate::engine::pending::Answered;
 use crate::engine::pending::Hurry;
 use crate::engine::pending::Op;
 use crate::engine::standing::Standing;
+use crate::engine::standing::fallback_of;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiter::TOO_LATE;
 use crate::engine::waiter::Waiter;
@@ -465,10 +466,13 @@ impl Engine {
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
-        // What the server said before is over. If the kind admits no further hold, this one is an
-        // answer to the others for as long as it is there.
+        // If the kind admits no further hold, this one is an answer to the others for as long as it
+        // is there. Else what the server said before still is one, if the server is well.
+        contest.presumed_at = match has_room {
+            true => contest.presumed_at.max(contest.refused_at),
+            false => self.cx.now,
+        };
         contest.refused_at = Moment::ZERO;
-        contest.presumed_at = if has_room { Moment::ZERO } else { self.cx.now };
         contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
@@ -499,15 +503,14 @@ impl Engine {
         let (name_id, lock) = (hold.name_id, hold.lock.clone());
         let left = Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1);
         self.release_again(name_id, &lock, &holder, self.cx.now.plus(left));
-        let fallback = self.cx.now.plus(self.fallback_of(&lock));
+        let fallback = fallback_of(&self.cx.config, &lock);
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         let contest = name.contest_mut();
         contest.known_held = true;
         contest.refused_at = self.cx.now;
-        contest.fallback = if seeded!(SleepEnds) { Moment::NEVER } else { fallback };
-        contest.standing.told(self.cx.now, left, place);
-        if seeded!(SleepEndsWithKey) {
-            contest.standing.tries();
+        contest.standing.told(self.cx.now, left, fallback, place);
+        if let Some(in_a_row) = contest.standing.missed() {
+            self.cx.report(Report::ReservationsMissed { name: lock.clone(), in_a_row });
         }
         self.deny_try_locks(name_id);
         let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender())
@@ -525,16 +528,6 @@ impl Engine {
         if waited >= LONG_WAIT && !std::mem::replace(&mut name.contest_mut().long_wait_told, true) {
             self.cx.report(Report::WaitingLong { name: lock, holder, waited });
         }
-    }
-
-    /// 5 s, give or take a tenth: different for each client and name, the same every time.
-    fn fallback_of(&self, lock: &LockName) -> Duration {
-        let bytes = self.cx.config.client_id.bytes().chain(lock.as_str().bytes());
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let permille = u32::try_from(900 + hash % 201).unwrap_or(1_000);
-        self.cx.config.fallback * permille / 1_000
     }
 
     fn on_conflict(&mut self, id: u64, found: &'static str) {

@@ -136,6 +136,7 @@ impl Engine {
                 if let Some(contest) = self.queues.known_contest(name_id) {
                     // The server that says so is well.
                     contest.not_before = Moment::ZERO;
+                    contest.standing.reserved();
                 }
                 self.on_wake_up(name_id);
             }

@@ -64,9 +64,7 @@ pub(crate) struct Contest {
     /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an
     /// attempt is sent.
     pub(crate) must_try: Option<Cause>,
-    /// Without `must_try` it sleeps until here at the longest, or until the timer of its standing.
-    pub(crate) fallback: Moment,
-    /// The place in the line, and the timer.
+    /// The place in the line. Without `must_try` it says when the contender tries.
     pub(super) standing: Standing,
     /// The next attempt names the lock alone, because its slot is being moved; and whether the
     /// attempt on the wire does.
@@ -84,8 +82,9 @@ pub(crate) struct Contest {
     /// When the server last said so, unless this client has had the lock since.
     pub(crate) refused_at: Moment,
     /// When the lock was last assumed to be held without asking the server: because a hold of this
-    /// client was in the way, or because others had just received a message. While the server does
-    /// not answer, this counts as no answer.
+    /// client was in the way, or because others had just received a message. Or when the server
+    /// last said so before a grant that left room for another hold. While the server does not
+    /// answer, this counts as no answer.
     pub(crate) presumed_at: Moment,
     pub(crate) failures: u32,
     /// The failures of its attempts since the last good answer to one. Other commands may be
@@ -108,7 +107,6 @@ impl Contest {
             once: 0,
             dead: Vec::new(),
             must_try: Some(Cause::Duty),
-            fallback: Moment::ZERO,
             standing: Standing::default(),
             lock_alone: false,
             tries_alone: false,
@@ -301,12 +299,8 @@ impl NameRecord {
 
     /// Why the contender may try now, or when it may. It lets others go first until `pause`.
     pub(crate) fn due(&self, now: Moment, pause: Moment) -> Result<Cause, Moment> {
-        let Contest { not_before, must_try, fallback, standing, .. } = self.contest();
-        let (at, cause) = match (*must_try, standing.timer()) {
-            (Some(cause), _) => (Moment::ZERO, cause),
-            (None, Some(timer)) if timer < *fallback => (timer, Cause::Expiry),
-            (None, _) => (*fallback, Cause::Fallback),
-        };
+        let Contest { not_before, must_try, standing, .. } = self.contest();
+        let (at, cause) = must_try.map_or_else(|| standing.sleeps(), |cause| (Moment::ZERO, cause));
         let at = at.max(*not_before).max(pause);
         if now >= at { Ok(cause) } else { Err(at) }
     }
@@ -358,6 +352,9 @@ impl NameRecord {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::base::lease::Lease;
+    use crate::base::lease::LeaseMs;
+    use crate::engine::waiter::WaiterPlace;
 
     pub(in crate::engine) fn name() -> NameRecord {
         NameRecord::new(1, LockName::new("n").unwrap())
@@ -372,7 +369,8 @@ pub(super) mod tests {
         let mut name = name();
         assert_eq!(due(&name, Moment(5)), Ok(Cause::Duty), "a new name has to try");
         name.contest_mut().must_try = None;
-        name.contest_mut().fallback = Moment(100);
+        let hundred = Duration::from_nanos(100);
+        name.contest_mut().standing.told(Moment(0), Duration::MAX, hundred, None);
         assert_eq!(due(&name, Moment(99)), Err(Moment(100)));
         assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
         name.contest_mut().must_try = Some(Cause::WakeUp);
@@ -386,19 +384,6 @@ pub(super) mod tests {
             Ok(Cause::WakeUp),
             "but not what cannot wait"
         );
-    }
-
-    #[test]
-    fn a_timer_ends_a_sleep_but_never_postpones_the_fallback() {
-        let mut name = name();
-        let contest = name.contest_mut();
-        (contest.must_try, contest.fallback) = (None, Moment(100));
-        contest.standing.told(Moment(0), Duration::from_nanos(60), None);
-        assert_eq!(due(&name, Moment(59)), Err(Moment(60)));
-        assert_eq!(due(&name, Moment(60)), Ok(Cause::Expiry));
-        name.contest_mut().standing.announced(Moment(60));
-        assert_eq!(due(&name, Moment(60)), Err(Moment(100)));
-        assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
     }
 
     #[test]
@@ -423,6 +408,37 @@ pub(super) mod tests {
             happens(name.contest_mut());
             assert!(!calms(&mut name), "{number}");
             name.contest = None;
+        }
+    }
+
+    #[test]
+    fn its_try_locks_are_counted_while_they_are_in_the_queue() {
+        let mut name = name();
+        for (number, once) in [(1, true), (2, false), (3, true)] {
+            name.push(RequestId(number), &mut waiter(number, once));
+        }
+        assert_eq!(name.contest().once, 2);
+        for (ticket, once, left) in [(0, true, 1), (0, true, 1), (1, false, 1), (2, true, 0)] {
+            name.remove(&Waiter { ticket, ..waiter(1, once) });
+            assert_eq!(name.contest().once, left, "{ticket}");
+        }
+    }
+
+    fn waiter(number: u64, once: bool) -> Waiter {
+        Waiter {
+            request: RequestId(number),
+            name_id: 1,
+            owner: OwnerKey::from_test(number),
+            lease: Lease::Fixed(LeaseMs::PROBE),
+            max_hold: None,
+            at_least: None,
+            since: Moment::ZERO,
+            deadline: None,
+            once,
+            ticket: 0,
+            waited: false,
+            late: None,
+            place: WaiterPlace::Queued,
         }
     }
 

@@ -4,13 +4,18 @@
 use std::time::Duration;
 
 use crate::base::clock::Moment;
+use crate::base::name::LockName;
+use crate::engine::name_record::Cause;
 use crate::kinds::reply::Place;
+use crate::settings::config::Config;
 
 /// So many of the first in line try at the end of what another has. The rest sleep until they are
 /// told, or until their fallback.
 const WITH_TIMERS: u64 = 8;
 /// They try one after the other, so that the first one of them finds the lock free.
 const STEP: Duration = Duration::from_millis(2);
+/// So many reservations that were missed in a row are reported.
+const SUSPICIOUS: u32 = 3;
 /// How long a lock stays reserved, by the scripts.
 const RESERVATION: Duration = Duration::from_millis(1_500);
 
@@ -24,20 +29,59 @@ pub(super) struct Standing {
     pub(super) ticket: u64,
     /// How many stand before it.
     rank: u64,
+    /// The lock was reserved for it, and it has not tried since.
+    reserved: bool,
+    /// How many reservations in a row were over before its attempt arrived.
+    missed: u32,
     /// The end of what another has.
     timer: Option<Moment>,
+    /// The end of the longest sleep, whatever else happens.
+    fallback: Moment,
+}
+
+/// The longest sleep: 5 s, give or take a tenth: different for each client and name, the same every
+/// time.
+pub(super) fn fallback_of(config: &Config, lock: &LockName) -> Duration {
+    let bytes = config.client_id.bytes().chain(lock.as_str().bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let permille = u32::try_from(900 + hash % 201).unwrap_or(1_000);
+    config.fallback * permille / 1_000
 }
 
 impl Standing {
     /// An attempt was refused: another has the lock for so long. What a message has said during the
     /// attempt may be newer than its answer, so the earlier of two ends counts.
-    pub(super) fn told(&mut self, now: Moment, left: Duration, place: Option<Place>) {
+    pub(super) fn told(
+        &mut self,
+        now: Moment,
+        left: Duration,
+        fallback: Duration,
+        place: Option<Place>,
+    ) {
+        self.fallback = if seeded!(SleepEnds) { Moment::NEVER } else { now.plus(fallback) };
         if let Some(Place { ticket, rank }) = place {
             (self.again, self.ticket, self.rank) = (true, ticket, rank);
         }
         if let Some(end) = self.end(now, left) {
             self.timer = Some(self.timer.map_or(end, |timer| timer.min(end)));
         }
+    }
+
+    /// The lock was reserved for it.
+    pub(super) fn reserved(&mut self) {
+        self.reserved = true;
+    }
+
+    /// Another has the lock although it was reserved for this client. Returns how many reservations
+    /// in a row were missed, if that is to be reported.
+    pub(super) fn missed(&mut self) -> Option<u32> {
+        if std::mem::take(&mut self.reserved) {
+            self.missed += 1;
+            return (self.missed == SUSPICIOUS).then_some(self.missed);
+        }
+        None
     }
 
     /// The lock was reserved for somebody else.
@@ -56,8 +100,14 @@ impl Standing {
         self.timer = None;
     }
 
-    pub(super) fn timer(&self) -> Option<Moment> {
-        self.timer
+    /// Until when the contender sleeps, and why it tries then. Nothing postpones the fallback.
+    pub(super) fn sleeps(&self) -> (Moment, Cause) {
+        match self.timer {
+            Some(timer) if timer < self.fallback && !seeded!(SleepEndsWithKey) => {
+                (timer, Cause::Expiry)
+            }
+            _ => (self.fallback, Cause::Fallback),
+        }
     }
 }
 
@@ -67,35 +117,53 @@ mod tests {
 
     const NOW: Moment = Moment(1_000_000_000);
     const MS: Duration = Duration::from_millis(1);
+    const FALLBACK: Duration = Duration::from_secs(5);
+
+    fn told(standing: &mut Standing, left: Duration, rank: u64) {
+        standing.told(NOW, left, FALLBACK, Some(Place { ticket: 7, rank }));
+    }
 
     fn at(rank: u64) -> Standing {
         let mut standing = Standing::default();
-        standing.told(NOW, 100 * MS, Some(Place { ticket: 7, rank }));
+        told(&mut standing, 100 * MS, rank);
         standing
     }
+
+    fn at_end(moment: Moment) -> (Moment, Cause) {
+        (moment, Cause::Expiry)
+    }
+
+    const AT_FALLBACK: (Moment, Cause) = (Moment(6_000_000_000), Cause::Fallback);
 
     #[test]
     fn the_first_eight_try_one_after_the_other_at_the_end_of_what_another_has() {
         for rank in 0..8 {
             let end = NOW.plus(100 * MS + 2 * MS * rank as u32);
-            assert_eq!(at(rank).timer(), Some(end), "{rank}");
+            assert_eq!(at(rank).sleeps(), at_end(end), "{rank}");
         }
-        assert_eq!(at(8).timer(), None);
-        assert_eq!(at(u64::MAX).timer(), None);
+        assert_eq!(at(8).sleeps(), AT_FALLBACK);
+        assert_eq!(at(u64::MAX).sleeps(), AT_FALLBACK);
     }
 
     #[test]
     fn each_announcement_moves_a_waiter_up_and_sets_its_timer_anew() {
         let mut standing = at(9);
         standing.announced(NOW);
-        assert_eq!(standing.timer(), None);
+        assert_eq!(standing.sleeps(), AT_FALLBACK);
         standing.announced(NOW);
-        assert_eq!(standing.timer(), Some(NOW.plus(RESERVATION + 7 * STEP)));
+        assert_eq!(standing.sleeps(), at_end(NOW.plus(RESERVATION + 7 * STEP)));
         let later = NOW.plus(400 * MS);
         standing.announced(later);
-        assert_eq!(standing.timer(), Some(later.plus(RESERVATION + 6 * STEP)));
+        assert_eq!(standing.sleeps(), at_end(later.plus(RESERVATION + 6 * STEP)));
         standing.tries();
-        assert_eq!(standing.timer(), None);
+        assert_eq!(standing.sleeps(), AT_FALLBACK);
+    }
+
+    #[test]
+    fn an_announcement_does_not_postpone_the_fallback() {
+        let mut standing = at(0);
+        standing.announced(NOW.plus(4_000 * MS));
+        assert_eq!(standing.sleeps(), AT_FALLBACK);
     }
 
     #[test]
@@ -103,17 +171,17 @@ mod tests {
         let mut standing = at(0);
         standing.tries();
         standing.announced(NOW);
-        standing.told(NOW, 9_000 * MS, Some(Place { ticket: 7, rank: 0 }));
-        assert_eq!(standing.timer(), Some(NOW.plus(RESERVATION)));
-        standing.told(NOW, 10 * MS, Some(Place { ticket: 7, rank: 0 }));
-        assert_eq!(standing.timer(), Some(NOW.plus(10 * MS)));
+        told(&mut standing, 4_000 * MS, 0);
+        assert_eq!(standing.sleeps(), at_end(NOW.plus(RESERVATION)));
+        told(&mut standing, 10 * MS, 0);
+        assert_eq!(standing.sleeps(), at_end(NOW.plus(10 * MS)));
     }
 
     #[test]
     fn without_a_line_there_is_no_place_but_a_timer() {
         let mut standing = Standing::default();
-        standing.told(NOW, 100 * MS, None);
+        standing.told(NOW, 100 * MS, FALLBACK, None);
         assert_eq!((standing.again, standing.ticket), (false, 0));
-        assert_eq!(standing.timer(), Some(NOW.plus(100 * MS)));
+        assert_eq!(standing.sleeps(), at_end(NOW.plus(100 * MS)));
     }
 }

@@ -17,6 +17,7 @@ mod faults;
 mod fred;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod line;
 mod links;
 mod many_names;
 #[cfg(feature = "in-memory")]

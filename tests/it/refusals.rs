@@ -24,9 +24,10 @@ const BOUND: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(1);
 
 /// What the scripts call.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 22] = [
     "time", "pttl", "pexpire", "persist", "exists", "type", "hget", "hset", "hdel", "hlen",
-    "hexists", "hkeys", "hgetall", "get", "set", "publish", "evalsha",
+    "hexists", "hkeys", "hgetall", "get", "set", "publish", "evalsha", "zadd", "zrem", "zscore",
+    "zrange", "zcount",
 ];
 
 #[test]
@@ -73,9 +74,9 @@ impl Renamed {
         redis::cmd(&if renamed { format!("now-{name}") } else { name.to_owned() })
     }
 
-    /// Our keys without a time to live, fence counters apart.
+    /// Locks and waiting lines without a time to live.
     fn immortal_keys(&self, connection: &mut Connection) -> Vec<String> {
-        let mut keys = look::lock_keys(connection);
+        let mut keys = look::keys(connection);
         keys.retain(|key| self.command("pttl").arg(key).query::<i64>(connection).unwrap() == -1);
         keys
     }

@@ -482,7 +482,7 @@ impl World {
             self.arm(Use::Acquire, u64::MAX);
             // Much that is to be undone goes in a script that the server lacks; then this one comes
             // in full.
-            self.answer("Takes the lock, or sets", u64::MAX);
+            self.answer("Takes the lock, picks up", u64::MAX);
             let end = timeout(BOUND, async {
                 if wait { lock.lock().await.map(Ok) } else { lock.try_lock().await }
             });
@@ -726,7 +726,8 @@ async fn no_missing_permission_leaves_anything_half_done() {
     let mut connection = server.connection();
     let commands = [
         "time", "pttl", "hget", "hset", "pexpire", "get", "set", "hdel", "persist", "publish",
-        "hexists", "hlen", "hkeys", "exists", "type", "hgetall",
+        "hexists", "hlen", "hkeys", "exists", "type", "hgetall", "zadd", "zrem", "zscore",
+        "zrange", "zcount",
     ];
     for command in commands {
         let user = format!("no-{command}");

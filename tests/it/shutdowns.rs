@@ -109,7 +109,7 @@ async fn of_some_that_are_refused_or_gone_each_is_told() {
         let client = builder(&url).driver(driver).lease(LEASE).connect().await.unwrap();
         let _guards = held(&client, &["yes:1", "no:1", "gone", "yes:2", "no:2"]).await;
         redis::cmd("DEL").arg("gone").exec(&mut redis).unwrap();
-        let forbidden = ["SETUSER", "locks", "resetkeys", "~yes:*", "~gone", "~*fence*"];
+        let forbidden = ["SETUSER", "locks", "resetkeys", "~yes:*", "~gone", "~*fence*", "~*line*"];
         redis::cmd("ACL").arg(&forbidden).exec(&mut redis).unwrap();
         let report = client.shutdown(BOUND).await.unwrap();
         assert_eq!(report.released, ["yes:1", "yes:2"], "{driver}: {report:?}");

@@ -9,6 +9,7 @@ mod bars;
 mod figures;
 pub(crate) mod fleet;
 mod hand_off;
+mod line;
 mod loads;
 mod plots;
 mod programs;
@@ -129,6 +130,9 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
         hand_off::all(&plan, &programs, &server, &mut report)?;
     }
     wide::all(&plan, &programs, &server, &mut report)?;
+    if plan.wants("line") {
+        line::all(&plan, &programs, &program, &mut report)?;
+    }
     report.print();
     report.write(&plan.out)?;
     println!("written to {}", plan.out.display());

@@ -4,7 +4,7 @@
 //! comes out is one line of JSON; its bars are in `reliability.rs`.
 
 mod scenes;
-mod worker;
+pub(crate) mod worker;
 
 use serde_json::Map;
 use serde_json::Value;

@@ -1,10 +1,11 @@
-//! One process under load, over the public API: `proof-load holds|waiters|leak|losses URL NUMBER…`.
+//! One process under load, over the public API: `proof-load holds|waiters|clients|leak|losses URL NUMBER…`.
 //!
 //! It says how far it is in lines of JSON on standard output; where it has to wait for others it
 //! reads a line.
 
 #![expect(clippy::disallowed_methods, reason = "a development program: it measures real time")]
 
+mod clients;
 mod holds;
 mod leak;
 mod losses;
@@ -27,9 +28,10 @@ async fn main() -> Result<()> {
     match (what.as_str(), numbers.as_slice()) {
         ("holds", &[holds, lease_ms, seconds]) => holds::run(url, holds, lease_ms, seconds).await,
         ("waiters", &[waiters]) => waiters::run(url, waiters).await,
+        ("clients", &[clients]) => clients::run(url, clients).await,
         ("leak", &[operations, cancellations]) => leak::run(url, operations, cancellations).await,
         ("losses", &[holds, lease_ms]) => losses::run(url, holds, lease_ms).await,
-        _ => panic!("proof-load holds|waiters|leak|losses URL NUMBER…"),
+        _ => panic!("proof-load holds|waiters|clients|leak|losses URL NUMBER…"),
     }
 }
 

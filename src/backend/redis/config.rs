@@ -351,7 +351,7 @@ impl RedisConfig {
     }
 
     fn of_place(&self, place: Endpoint) -> Self {
-        Self { topology: Deployment::One(place), had_primary: true, alone: false, ..self.clone() }
+        Self { topology: Deployment::One(place), had_primary: true, ..self.clone() }
     }
 
     /// The settings for one sentinel, with the sentinels' own login and TLS.

@@ -7,23 +7,27 @@ use std::time::Duration;
 use crate::backend::Call;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ScriptCall;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
 use crate::base::cell::HoldCell;
+use crate::base::error::LossReason;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::kinds::command::Command;
 use crate::kinds::reply::Reply;
 
 use super::Hand;
+use super::LEASE;
 use super::watched;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -126,6 +130,14 @@ impl World {
             self.pass(Duration::from_millis(100));
             self.settle();
         }
+    }
+
+    /// Somebody removes a place of the lock.
+    fn take_away(&mut self, field: &str) {
+        let time = self.hands[0].server_time().0;
+        let (keys, args) = (["n"].into(), [field, "0", "nobody", "PUBLISH"].into());
+        self.keys.run(time, &ScriptCall::new(Kind::Pair.scripts().undo, keys, args)).unwrap();
+        self.keys.take_published();
     }
 
     fn count(&self, script: &str) -> usize {
@@ -297,4 +309,98 @@ fn all_queued_releases_of_a_name_are_sent_before_an_attempt_on_it() {
     assert_eq!(world.hands[0].labels(), ["release"; 6], "both are sent for whoever waits now");
     world.settle();
     world.hands[0].granted(third);
+}
+
+/// The attempt came first at the server, and its refusal is heard while the place is given up.
+#[test]
+fn a_place_that_is_given_up_while_an_attempt_is_on_the_wire_is_tried_for_again() {
+    let mut world = World::new(2);
+    let (level, cell) = world.hold(0, 1);
+    world.hold(1, 1);
+    let waits = world.ask(0, 2, pair("n"), Wait::Forever);
+    assert_eq!(world.hands[0].labels(), ["acquire"]);
+    world.hands[0].release(&cell, level);
+    assert_eq!(world.hands[0].labels(), ["acquire", "release"], "no hand-off");
+    world.settle();
+    world.hands[0].granted(waits);
+}
+
+#[test]
+fn a_shutdown_gives_up_both_places_and_what_is_granted_meanwhile() {
+    let mut world = World::new(2);
+    world.hold(0, 1);
+    world.hold(0, 2);
+    let other = world.ask(0, 1, pair("other"), Wait::Forever);
+    let until = world.hands[0].now.plus(SECOND);
+    let shutdown = RequestId(900);
+    world.hands[0].event(Event::Shutdown { until, request: Some(shutdown) });
+    world.settle();
+    assert!(matches!(world.hands[0].answer(other), Answer::Failed(_)));
+    assert!(world.hands[0].finished);
+    let fates = world.hands[0].fates(shutdown);
+    let released = |name: &str| (name.to_owned(), Fate::Released);
+    assert_eq!(fates, [released("n"), released("other")]);
+    let time = world.hands[0].server_time().0;
+    let left: Vec<String> = world.keys.dump(time).into_iter().map(|key| key.key).collect();
+    assert!(!left.iter().any(|key| ["n", "other"].contains(&key.as_str())), "{left:?}");
+}
+
+#[test]
+fn a_force_unlock_takes_one_place_and_the_other_is_asked_for_and_kept() {
+    let mut world = World::new(2);
+    let (_, first) = world.hold(0, 1);
+    let (_, second) = world.hold(0, 2);
+    world.pass(SECOND);
+    let request = RequestId(900);
+    world.hands[1].event(Event::ForceUnlock { name: pair("n"), from: None, request });
+    world.settle();
+    assert!(matches!(world.hands[1].answer(request), Answer::Forced(true)));
+    assert_eq!(first.loss(), Some(LossReason::ForceUnlocked), "the place that was taken first");
+    assert!(second.is_held(world.hands[0].now) && second.loss().is_none());
+    // What becomes of the other one later has nothing to do with it.
+    let field = format!("{}:{}", world.hands[0].engine.cx.config.client_id, second.id);
+    world.take_away(&field);
+    world.live(LEASE / 2);
+    assert_eq!(second.loss(), Some(LossReason::Removed));
+}
+
+#[test]
+fn who_waits_for_two_places_of_its_own_client_follows_the_first_that_is_lost() {
+    let mut world = World::new(1);
+    let (_, first) = world.hold(0, 1);
+    let (_, second) = world.hold(0, 2);
+    let waits = world.ask(0, 3, pair("n"), Wait::Forever);
+    world.settle();
+    world.hands[0].is_open(waits);
+    let field = format!("{}:{}", world.hands[0].engine.cx.config.client_id, second.id);
+    world.take_away(&field);
+    world.live(LEASE / 2);
+    assert_eq!(second.loss(), Some(LossReason::Removed));
+    assert!(first.is_held(world.hands[0].now));
+    world.hands[0].granted(waits);
+}
+
+/// Both places were taken during the wait, which ends while the next attempt is on the wire.
+#[test]
+fn a_refusal_from_before_a_grant_that_leaves_room_is_an_answer_if_the_server_is_well() {
+    for is_well in [true, false] {
+        let mut world = World::new(2);
+        let (level, cell) = world.hold(1, 1);
+        world.hold(1, 2);
+        let first = world.ask(0, 1, pair("n"), Wait::Forever);
+        let behind = world.ask(0, 2, pair("n"), Wait::For(SECOND));
+        world.settle();
+        world.hands[1].release(&cell, level);
+        while !world.hands[0].answers.iter().any(|(request, _)| *request == first) {
+            assert!(world.step());
+        }
+        assert_eq!(world.hands[0].labels(), ["acquire"], "there may be room for another");
+        if !is_well {
+            world.hands[0].cut();
+        }
+        world.pass(SECOND);
+        let answer = world.hands[0].answer(behind);
+        assert_eq!(matches!(answer, Answer::NotGranted), is_well, "{answer:?}");
+        assert_eq!(matches!(answer, Answer::Failed(_)), !is_well, "{answer:?}");
+    }
 }

@@ -38,7 +38,11 @@ static SUITE: Suite = Suite {
     ],
     may_be: |fields: &Fields| fields.len() == 1,
     model: model::run,
-    calls: Calls { call: random::call, plants: random::PLANTS, removed: &["lock", "fence"] },
+    calls: Calls {
+        call: random::call,
+        plants: random::PLANTS,
+        removed: &["lock", "fence", "line"],
+    },
     garbage: &[
         "text@5",
         "text",

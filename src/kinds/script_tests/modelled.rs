@@ -28,15 +28,16 @@ pub(crate) struct Key {
     pub(crate) ends_ms: Option<i64>,
 }
 
-/// The code of a reply; behind the time its numbers, then its texts.
+/// The code of a reply; behind the time its numbers, then its texts, then more numbers.
 pub(crate) struct Answer {
     pub(crate) code: i64,
     pub(crate) numbers: Vec<i64>,
     pub(crate) texts: Vec<String>,
+    pub(crate) more: Vec<i64>,
 }
 
 pub(crate) fn answer(code: i64, numbers: &[i64]) -> Answer {
-    Answer { code, numbers: numbers.to_vec(), texts: Vec::new() }
+    Answer { code, numbers: numbers.to_vec(), texts: Vec::new(), more: Vec::new() }
 }
 
 /// What the harness does.
@@ -58,7 +59,9 @@ impl Modelled {
         self.keys.retain(|_, key| key.ends_ms.is_none_or(|at| at >= now_ms));
         let answer = (self.suite.model)(self, call)?;
         let numbers = [answer.code, self.now_us].into_iter().chain(answer.numbers).map(Value::Int);
-        Ok(Value::List(numbers.chain(answer.texts.into_iter().map(Value::Text)).collect()))
+        let texts = answer.texts.into_iter().map(Value::Text);
+        let more = answer.more.into_iter().map(Value::Int);
+        Ok(Value::List(numbers.chain(texts).chain(more).collect()))
     }
 
     pub(crate) fn flush(&mut self) {

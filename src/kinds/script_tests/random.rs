@@ -20,8 +20,9 @@ use crate::kinds::script_tests::together::Together;
 const SEQUENCES: u64 = 2_000;
 const STEPS: u64 = 8;
 
-/// Whole units of time, and a little, so that what runs out has surely run out.
-const PASSES_MS: [i64; 3] = [1_001_000, 3_001_000, 6_001_000];
+/// Whole units of time, and a little, so that what runs out has surely run out. After the first,
+/// reservations have run out; after four of them in a row, lines.
+const PASSES_MS: [i64; 4] = [3_100, 1_001_000, 3_001_000, 6_001_000];
 
 /// Calls with any arguments, on any values.
 pub(crate) struct Calls {

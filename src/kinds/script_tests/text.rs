@@ -15,6 +15,11 @@ use crate::kinds::script_tests::last_word;
 
 /// One unit of time to live: long enough that no test lasts a noticeable part of it.
 const UNIT_MS: i64 = 1_000_000;
+/// The times to live that scripts set by themselves are much shorter. What is left of one of these
+/// is written as the whole.
+const SHORT: [(&str, i64); 2] = [("1.5s", 1_500), ("12s", 12_000)];
+/// Less than this is written as nothing.
+const NOTHING_MS: i64 = 10;
 
 /// The time of each call.
 #[derive(Debug, Default)]
@@ -36,13 +41,21 @@ impl Times {
 }
 
 /// Reads `release a 0 ch PUBLISH`. `3M` is three units of time, `~` an empty argument, `late` and
-/// `soon` deadlines.
+/// `soon` deadlines. `+release` names the line of each lock as well.
 pub(crate) fn parse_call(suite: &Suite, text: &str) -> ScriptCall {
     let mut words = text.split_whitespace();
     let name = words.next().unwrap();
     let args: Words = words.map(argument).collect();
-    let keys = (suite.keys)(name, args.len());
-    ScriptCall::new(suite.script(name), keys, args)
+    match name.strip_prefix('+') {
+        None => ScriptCall::new(suite.script(name), (suite.keys)(name, args.len()), args),
+        Some(name) => {
+            let keys = (suite.keys)(name, args.len());
+            let lines = keys.iter().filter_map(|key| key.strip_prefix("lock"));
+            let lines: Vec<String> = lines.map(|number| format!("line{number}")).collect();
+            let keys = keys.iter().chain(lines.iter().map(String::as_str)).collect();
+            ScriptCall::new(suite.script(name), keys, args)
+        }
+    }
 }
 
 /// The keys of the scripts of `kinds::Scripts`.
@@ -68,7 +81,7 @@ fn argument(word: &str) -> String {
     }
 }
 
-/// Reads `fence=7 lock={a:1,b:2}@5 other=[x] line=(a:7,b:@5)`, at this time of the server.
+/// Reads `fence=7 lock={a:1,b:2}@5 other=[x] line=(a:7,b:@5)@12s`, at this time of the server.
 pub(crate) fn parse_keys(text: &str, now_us: i64) -> Vec<(String, Stored, Option<i64>)> {
     text.split_whitespace().map(|key| parse_key(key, now_us)).collect()
 }
@@ -79,7 +92,10 @@ fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
         rest.rfind(['}', ']', ')']).map_or_else(|| rest.find('@'), |at| Some(at + 1));
     let (value, pttl) = rest.split_at(end_of_value.unwrap_or(rest.len()));
     let in_units = |units: &str| units.parse::<i64>().unwrap() * UNIT_MS;
-    let pttl = pttl.strip_prefix('@').map(in_units);
+    let pttl = pttl.strip_prefix('@').map(|pttl| {
+        let short = SHORT.iter().find(|(short, _)| *short == pttl);
+        short.map_or_else(|| in_units(pttl), |(_, ms)| *ms)
+    });
     let inside =
         |open, close| value.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
     let pair = |pair: &str| {
@@ -124,14 +140,26 @@ fn show_key(suite: &Suite, dumped: &Dumped, times: &Times, now_us: i64) -> Strin
             format!("{{{}}}", fields.join(","))
         }
         Stored::SortedSet(members) => {
-            let scored = |(score, member): &(f64, String)| pair(member, &score.to_string());
+            let scored = |(score, member): &(f64, String)| {
+                let score = score.to_string();
+                let time = score.parse().map(|number| times.show(number));
+                match time {
+                    Ok(time) if !(suite.is_end)(&dumped.key, member) => format!("{member}:{time}"),
+                    _ => pair(member, &score),
+                }
+            };
             format!("({})", members.iter().map(scored).collect::<Vec<_>>().join(","))
         }
         // No call of these tests makes one.
         Stored::Set(_) => format!("{:?}", dumped.value),
     };
-    let pttl = dumped.pttl.map_or(String::new(), |pttl| format!("@{}", units(pttl)));
+    let pttl = dumped.pttl.map_or(String::new(), |pttl| format!("@{}", left(pttl)));
     format!("{}={value}{pttl}", dumped.key)
+}
+
+fn left(pttl: i64) -> String {
+    let short = SHORT.iter().find(|(_, ms)| (NOTHING_MS..=*ms).contains(&pttl));
+    short.map_or_else(|| units(pttl).to_string(), |(short, _)| (*short).to_owned())
 }
 
 /// Whole units: what has passed since the lease was set does not show.
@@ -170,11 +198,12 @@ pub(crate) fn show_reply(
     let code = list.first();
     let has_pttl = match last_word(call.script) {
         "acquire" => code == Some(&Value::Int(0)),
+        "hand_off" => code == Some(&Value::Int(5)),
         "inspect" => true,
         _ => false,
     };
     let show = |(index, value): (usize, &Value)| match value {
-        Value::Int(pttl) if index == 2 && has_pttl && *pttl > 0 => format!("@{}", units(*pttl)),
+        Value::Int(pttl) if index == 2 && has_pttl && *pttl > 0 => format!("@{}", left(*pttl)),
         Value::Int(number) => times.show(*number),
         Value::Text(text) if text.is_empty() => "~".to_owned(),
         Value::Text(text) => text.clone(),
@@ -187,8 +216,13 @@ pub(crate) fn show_reply(
 fn keys_are_shown_as_they_were_written() {
     static SUITE: Suite = Suite { is_end: |_, field| field.starts_with("ends"), ..Suite::EMPTY };
     let now_us = 1_750_000_000_000_000;
-    let text = "fence=7 line=(a:7,ends:@5)@9 list=[x,y] lock={a:1,ends:@-1,a:b:x}@5 word=text@3";
+    let text = "fence=7 line=(a:7,ends:@5)@9 list=[x,y] lock={a:1,ends:@-1,a:b:x}@5 short={a:0}@1.5s \
+                word=text@12s";
     let dumped = |(key, value, pttl)| Dumped { key, value, pttl };
     let dump: Vec<Dumped> = parse_keys(text, now_us).into_iter().map(dumped).collect();
     assert_eq!(show_keys(&SUITE, &dump, &Times::default(), now_us), text);
+    assert_eq!(
+        [9, 10, 1_500, 1_501, 12_000, 12_001].map(left),
+        ["0", "1.5s", "1.5s", "12s", "12s", "0"]
+    );
 }

@@ -389,15 +389,20 @@ impl Checker {
         self.fill(client, name, |hold| hold.is_in_the_way(now, grace))
     }
 
-    /// Holds of the client are valid, as many as the kind allows.
-    pub(super) fn has_live(&self, now: Moment, client: usize, name: &str) -> bool {
-        self.fill(client, name, |hold| hold.cell.as_ref().is_some_and(|cell| cell.is_held(now)))
-    }
-
-    /// The client had guards of so many holds up to this moment or longer. A client that was frozen
-    /// notices the ends of its waits and of its leases together, and a wait may have ended first.
-    pub(super) fn had_guards_until(&self, moment: Moment, client: usize, name: &str) -> bool {
-        self.fill(client, name, |hold| hold.cell.is_some() && hold.guard_end >= moment)
+    /// The client has or had as many holds as the kind allows: each is valid, or had guards up to
+    /// this moment or longer. A client that was frozen notices the ends of its waits and of its
+    /// leases together, and a wait may have ended first.
+    pub(super) fn had_all_until(
+        &self,
+        moment: Moment,
+        now: Moment,
+        client: usize,
+        name: &str,
+    ) -> bool {
+        self.fill(client, name, |hold| {
+            let cell = hold.cell.as_ref();
+            cell.is_some_and(|cell| cell.is_held(now) || hold.guard_end >= moment)
+        })
     }
 
     /// Whether the client's holds of the name that are `of` this sort leave no room for another.

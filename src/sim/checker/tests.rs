@@ -81,3 +81,21 @@ fn a_holder_without_its_key_is_a_violation() {
         assert_eq!(none, Ok(()), "{kind:?}");
     }
 }
+
+/// A wait may end while the last of the holds is being given up: the others are valid, and this one
+/// had its guard until then.
+#[test]
+fn holds_that_fill_a_name_are_valid_or_had_guards_until_then() {
+    let later = START.plus(Duration::from_millis(1));
+    for (kind, most) in TABLE {
+        let mut checker = believing(kind, most);
+        let full = |checker: &Checker, until| checker.had_all_until(until, later, 0, "n");
+        checker.holds.values_mut().for_each(|hold| hold.name = Some(name(kind)));
+        assert!(full(&checker, START), "{kind:?}");
+        let last = checker.holds.get_mut(&(0, most)).unwrap();
+        last.cell.as_ref().unwrap().release();
+        assert!(!full(&checker, START), "{kind:?}");
+        checker.holds.get_mut(&(0, most)).unwrap().guard_end = START;
+        assert!(full(&checker, START) && !full(&checker, later), "{kind:?}");
+    }
+}

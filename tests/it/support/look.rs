@@ -32,10 +32,17 @@ pub(crate) fn kind(connection: &mut Connection, key: &str) -> String {
     redis::cmd("TYPE").arg(key).query(connection).expect("TYPE")
 }
 
-/// Keys other than fence counters.
-pub(crate) fn lock_keys(connection: &mut Connection) -> Vec<String> {
+/// The keys of locks and of waiting lines: all but fence counters.
+pub(crate) fn keys(connection: &mut Connection) -> Vec<String> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).expect("KEYS");
     keys.into_iter().filter(|key| !key.starts_with("redisson_lock_fence:")).collect()
+}
+
+/// The keys of locks.
+pub(crate) fn lock_keys(connection: &mut Connection) -> Vec<String> {
+    let mut keys = keys(connection);
+    keys.retain(|key| !key.starts_with("redisson_lock_line"));
+    keys
 }
 
 /// Channels that somebody is subscribed to, other than the clients' own.
@@ -54,9 +61,9 @@ pub(crate) fn subscribers(connection: &mut Connection, channel: &str) -> u64 {
     number
 }
 
-/// Lock keys without a time to live: locked for ever.
+/// Locks and waiting lines without a time to live: they would stay forever.
 pub(crate) fn immortal_keys(connection: &mut Connection) -> Vec<String> {
-    let mut keys = lock_keys(connection);
+    let mut keys = keys(connection);
     keys.retain(|key| redis::cmd("PTTL").arg(key).query::<i64>(connection).expect("PTTL") == -1);
     keys
 }

@@ -14,7 +14,8 @@ pub(crate) async fn settles(what: &'static str, condition: impl FnMut() -> bool 
 /// Nothing of a client is left on the server, nor in the client.
 pub(crate) async fn leaves_nothing(server: &RedisServer, client: &LockClient) {
     let mut connection = server.connection();
-    settles("no lock key is left", move || look::lock_keys(&mut connection).is_empty()).await;
+    settles("no lock and no waiting line is left", move || look::keys(&mut connection).is_empty())
+        .await;
     let mut connection = server.connection();
     settles("no lock channel is subscribed", move || {
         look::lock_channels(&mut connection).is_empty()

@@ -18,6 +18,7 @@ pub(crate) fn judge(report: &Report) -> Vec<Bar> {
     judge.hand_over();
     judge.crowds();
     judge.wide();
+    judge.line();
     judge.bars
 }
 
@@ -84,6 +85,20 @@ impl Judge<'_> {
             self.figure_at_most("holds", own, "bytes/hold", 512.0);
             self.figure_at_most("holds", own, "lost", 0.0);
         }
+    }
+
+    fn line(&mut self) {
+        let load =
+            |report: &Report, load: &str| report.row(load, "thread").map_or(f64::NAN, Row::median);
+        let [alone, listened] = ["line", "line, listened to"].map(|name| load(self.report, name));
+        self.figure_at_least("line", "thread", "least share", 0.97);
+        self.figure_at_most("line", "thread", "longest wait / 7 holds", 1.3);
+        self.figure_at_most("line", "thread", "out of order", 0.0);
+        self.at_least("line: listened to / not listened to", listened / alone, 0.95);
+        self.figure_at_least("line, one is far away", "thread", "share of the last", 0.8);
+        self.figure_at_most("line, a thousand wait", "thread", "attempts/hand-over", 12.0);
+        self.figure_at_most("line, the head is frozen", "thread", "next grant after s", 2.5);
+        self.figure_at_most("line, the head is frozen", "thread", "scripts", 50.0);
     }
 
     fn ratio_at_most(&mut self, load: &str, own: &str, other: &str, limit: f64) {

@@ -38,7 +38,12 @@ impl Worker {
         kind: &'static str,
         server: &Server,
     ) -> Result<Self, String> {
-        let mut command = programs.command(kind, &server.url())?;
+        Self::at(programs, kind, &server.url())
+    }
+
+    /// By another way to the server.
+    pub(crate) fn at(programs: &Programs, kind: &'static str, url: &str) -> Result<Self, String> {
+        let mut command = programs.command(kind, url)?;
         let mut child = command
             .process_group(0)
             .stdin(Stdio::piped())

@@ -164,6 +164,8 @@ pub(crate) fn unit(load: &str) -> &'static str {
         "uncontended" | "hand-over" | "hand-over-asleep" => "us",
         "hand-off-on" | "hand-off-off" => "us of waiting",
         "acquire-script" => "us at the server",
+        "line, a thousand wait" => "scripts per hand-over",
+        "line, the head is frozen" => "s until the next grant",
         "drops" => "ms until all are free",
         "holds" => "% of a core",
         _ => "grants/s",

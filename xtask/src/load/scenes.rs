@@ -333,7 +333,7 @@ fn script_calls(server: &Server) -> Result<u64, String> {
     Ok(calls("evalsha").unwrap_or(0) + calls("eval").unwrap_or(0))
 }
 
-/// What clients say that they still have, and keys and lock channels on the server.
+/// What clients say that they still have, and locks, waiting lines and lock channels on the server.
 fn what_is_left(clients: &[&Value], server: &Server) -> Result<u64, String> {
     let mut connection = server.connect().map_err(|error| error.to_string())?;
     let keys = list(&mut connection, &["KEYS", "*"])?;

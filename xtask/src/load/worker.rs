@@ -4,6 +4,7 @@ use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ChildStdin;
 use std::process::Command;
@@ -45,7 +46,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(
-        program: &PathBuf,
+        program: &Path,
         what: &str,
         url: &str,
         numbers: &[u64],

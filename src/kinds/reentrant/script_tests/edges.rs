@@ -28,16 +28,23 @@ pub(super) const CHECKS: &[Edge] = &[
 type Refusal = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
 const REFUSALS: &[Refusal] = &[
-    ("lock={a:1}@5", "acquire a 1 3M soon", "HGET", "! NOPERM no (HGET)", "=", ""),
-    ("lock={b:1}@5", "acquire a 2 3M soon", "HGET", "! NOPERM no (HGET)", "=", ""),
-    ("lock=text@5", "acquire a 1 3M soon", "HGET", "-4 T 1", "=", ""),
-    ("", "acquire a 1 3M soon", "HGET", "1 T T", "fence=T lock={a:1}@3", ""),
-    ("", "acquire a 1 3M soon", "GET", "! NOPERM no (GET)", "=", ""),
-    ("fence=7", "acquire a 1 3M soon", "GET", "! NOPERM no (GET)", "=", ""),
-    ("fence=[1]", "acquire a 1 3M soon", "GET", "-4 T 5", "=", ""),
-    ("", "acquire a 1 3M soon", "PEXPIRE", "! NOPERM no", "fence=T", ""),
-    ("", "acquire a 1 3M soon", "HSET", "! NOPERM no", "fence=T", ""),
-    ("lock={a:1}@2", "acquire a 1 3M soon", "PEXPIRE", "! NOPERM no", "fence=T lock={a:1}@2", ""),
+    ("lock={a:1}@5", "acquire a 1 3M soon try 0 0", "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("lock={b:1}@5", "acquire a 2 3M soon try 0 0", "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "acquire a 1 3M soon try 0 0", "HGET", "-4 T 1", "=", ""),
+    ("", "acquire a 1 3M soon try 0 0", "HGET", "1 T T", "fence=T lock={a:1}@3", ""),
+    ("", "acquire a 1 3M soon try 0 0", "GET", "! NOPERM no (GET)", "=", ""),
+    ("fence=7", "acquire a 1 3M soon try 0 0", "GET", "! NOPERM no (GET)", "=", ""),
+    ("fence=[1]", "acquire a 1 3M soon try 0 0", "GET", "-4 T 5", "=", ""),
+    ("", "acquire a 1 3M soon try 0 0", "PEXPIRE", "! NOPERM no", "fence=T", ""),
+    ("", "acquire a 1 3M soon try 0 0", "HSET", "! NOPERM no", "fence=T", ""),
+    (
+        "lock={a:1}@2",
+        "acquire a 1 3M soon try 0 0",
+        "PEXPIRE",
+        "! NOPERM no",
+        "fence=T lock={a:1}@2",
+        "",
+    ),
     ("lock={a:1}@5", "release a 0 ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
     ("", "release a 0 ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
     ("lock=text@5", "release a 0 ch PUBLISH", "HLEN", "-3 T", "=", ""),
@@ -149,25 +156,25 @@ const REFUSALS: &[Refusal] = &[
         "lock1={a:1}@9 lock2={b:1}@5",
         "",
     ),
-    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
-    ("", "hand_off a b 3M soon ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
-    ("lock=text@5", "hand_off a b 3M soon ch PUBLISH", "HLEN", "-3 T", "=", ""),
-    ("lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", "GET", "! NOPERM no (GET)", "=", ""),
-    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "GET", "2 T 1", "", "ch=0"),
-    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "HSET", "2 T 1", "fence=T", "ch=0"),
-    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "PEXPIRE", "2 T 1", "fence=T", "ch=0"),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "HLEN", "! NOPERM no (HLEN)", "=", ""),
+    ("", "hand_off a b 3M soon ch PUBLISH 0 0", "HLEN", "! NOPERM no (HLEN)", "=", ""),
+    ("lock=text@5", "hand_off a b 3M soon ch PUBLISH 0 0", "HLEN", "-3 T", "=", ""),
+    ("lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "GET", "! NOPERM no (GET)", "=", ""),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "GET", "2 T 1", "", "ch=0"),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "HSET", "2 T 1", "fence=T", "ch=0"),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "PEXPIRE", "2 T 1", "fence=T", "ch=0"),
     (
         "lock={a:1}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "HDEL",
         "! NOPERM no",
         "fence=T lock={a:1}@5",
         "",
     ),
-    ("lock={a:1}@5", "hand_off a b 3M late ch PUBLISH", "PUBLISH", "-1 T -1", "", ""),
+    ("lock={a:1}@5", "hand_off a b 3M late ch PUBLISH 0 0", "PUBLISH", "-1 T -1", "", ""),
     (
         "lock={a:1,data:x}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "PERSIST",
         "4 T 1",
         "lock={data:x}@5",
@@ -175,7 +182,7 @@ const REFUSALS: &[Refusal] = &[
     ),
     (
         "lock={a:1,data:x}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "HEXISTS",
         "4 T 1",
         "lock={data:x}@5",
@@ -251,10 +258,10 @@ fn check_refusals(memory: &mut Memory) {
 /// What carries a deadline is done at that very instant, and is late a microsecond after it.
 fn check_last_moment(memory: &mut Memory) {
     for (state, call, code) in [
-        ("", "acquire a 1 9M AT", "1"),
-        ("lock={a:1}@5", "acquire a 2 9M AT", "1"),
+        ("", "acquire a 1 9M AT try 0 0", "1"),
+        ("lock={a:1}@5", "acquire a 2 9M AT try 0 0", "1"),
         ("lock={a:1}@5", "renew AT a 9M", "1"),
-        ("lock={a:1}@5", "hand_off a b 9M AT ch PUBLISH", "1"),
+        ("lock={a:1}@5", "hand_off a b 9M AT ch PUBLISH 0 0", "1"),
         ("lock={a:1}@5", "force_release a AT ch PUBLISH client", "1"),
     ] {
         for (early, code) in [(0, code), (1, "-1")] {
@@ -270,25 +277,30 @@ fn check_last_moment(memory: &mut Memory) {
 /// The smallest and the greatest of each argument is allowed, and counts.
 fn check_limits(memory: &mut Memory) {
     for (state, call, reply, after) in [
-        ("", "acquire a 1 1 soon", "1 T T", "fence=T lock={a:1}@0"),
-        ("", "acquire a 1 9M 0", "-1 T", ""),
-        ("fence=0", "acquire a 1 9M soon", "1 T T", "fence=T lock={a:1}@9"),
+        ("", "acquire a 1 1 soon try 0 0", "1 T T", "fence=T lock={a:1}@0"),
+        ("", "acquire a 1 9M 0 try 0 0", "-1 T", ""),
+        ("fence=0", "acquire a 1 9M soon try 0 0", "1 T T", "fence=T lock={a:1}@9"),
         ("lock={a:1}@5", "release_at a soon 1 ch PUBLISH", "2 T 1", "lock={a:kept:0}@0"),
         ("lock={a:1}@5", "release_at a soon 86400000 ch PUBLISH", "2 T 1", "lock={a:kept:0}@86"),
         ("lock={a:1}@5", "release_at a 0 9M ch PUBLISH", "1 T 1", ""),
         ("lock={a:1}", "renew soon a 2", "1 T 1", "lock={a:1}@0"),
         ("lock={a:1}@5", "renew soon a 86400000", "1 T 1", "lock={a:1}@86"),
         ("lock={a:1}@5", "renew 0 a 9M", "-1 T", "lock={a:1}@5"),
-        ("lock={a:1}@5", "hand_off a b 1 soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@0"),
-        ("lock={a:1}@5", "hand_off a b 86400000 soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@86"),
-        ("lock={a:1}@5", "hand_off a b 9M 0 ch PUBLISH", "-1 T 1", ""),
+        ("lock={a:1}@5", "hand_off a b 1 soon ch PUBLISH 0 0", "1 T T", "fence=T lock={b:1}@0"),
+        (
+            "lock={a:1}@5",
+            "hand_off a b 86400000 soon ch PUBLISH 0 0",
+            "1 T T",
+            "fence=T lock={b:1}@86",
+        ),
+        ("lock={a:1}@5", "hand_off a b 9M 0 ch PUBLISH 0 0", "-1 T 1", ""),
         (
             "fence=0 lock={a:1}@5",
-            "hand_off a b 9M soon ch PUBLISH",
+            "hand_off a b 9M soon ch PUBLISH 0 0",
             "1 T T",
             "fence=T lock={b:1}@9",
         ),
-        ("fence=-1 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH", "2 T 1", "fence=-1"),
+        ("fence=-1 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH 0 0", "2 T 1", "fence=-1"),
         ("lock={a:1}@5", "force_release a 0 ch PUBLISH client", "-1 T", "lock={a:1}@5"),
     ] {
         set_up(memory, state);
@@ -298,7 +310,7 @@ fn check_limits(memory: &mut Memory) {
     // Two milliseconds are left: still a hold like any other.
     set_up(memory, "");
     memory.plant("lock", &Stored::Hash(vec![("a".to_owned(), "1".to_owned())]), Some(2));
-    let seen = observe(memory, &parse_call("acquire a 2 9M soon"), &mut Times::default());
+    let seen = observe(memory, &parse_call("acquire a 2 9M soon try 0 0"), &mut Times::default());
     assert_eq!((&*seen.reply, &*seen.keys), ("1 T 0", "lock={a:2}@9"));
     // No hold at all is a mistake of the caller's.
     for call in ["renew soon", "release_many PUBLISH"] {
@@ -329,7 +341,7 @@ fn check_rest(memory: &mut Memory) {
 
 /// The last token may be of this very microsecond.
 fn check_equal_token(memory: &mut Memory) {
-    for call in ["acquire a 1 9M soon", "hand_off a b 9M soon ch PUBLISH"] {
+    for call in ["acquire a 1 9M soon try 0 0", "hand_off a b 9M soon ch PUBLISH 0 0"] {
         set_up(memory, if call.starts_with("hand") { "lock={a:1}@5" } else { "" });
         let last = memory.next_time();
         memory.plant("fence", &Stored::Text(last.to_string()), None);
@@ -347,7 +359,8 @@ fn check_no_permissions(memory: &mut Memory) {
 fn check_clock_step(memory: &mut Memory) {
     let mut last = 0;
     for _ in 0..3 {
-        let Value::List(reply) = memory.run(&parse_call("acquire a 1 9M soon")).unwrap() else {
+        let Value::List(reply) = memory.run(&parse_call("acquire a 1 9M soon try 0 0")).unwrap()
+        else {
             panic!("no list")
         };
         let Value::Int(token) = reply[2] else { panic!("no token") };

@@ -11,6 +11,10 @@ use std::ops::DerefMut;
 
 use crate::backend::ScriptCall;
 use crate::backend::memory::store::Stored;
+use crate::kinds::reentrant::script_tests::model::arguments::Announce;
+use crate::kinds::reentrant::script_tests::model::arguments::Attempt;
+use crate::kinds::reentrant::script_tests::model::arguments::Item;
+use crate::kinds::reentrant::script_tests::model::arguments::Mode;
 use crate::kinds::reentrant::script_tests::model::arguments::Request;
 use crate::kinds::reentrant::script_tests::model::arguments::number;
 use crate::kinds::reentrant::script_tests::model::arguments::understand;
@@ -41,9 +45,12 @@ impl DerefMut for Model<'_> {
 }
 
 /// What a command of one hold finds under the name.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
     Own,
+    /// The lock is reserved for this one.
+    Reserved,
     Other,
     NotAHash,
 }
@@ -54,6 +61,14 @@ enum Minted {
     NotANumber,
     NotAString,
 }
+
+/// Where a waiter stands.
+struct Standing {
+    ticket: i64,
+    has_place: bool,
+}
+
+type Places = Vec<(i64, String)>;
 
 pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Result<Answer, String> {
     match understand(call) {
@@ -69,30 +84,26 @@ impl Model<'_> {
             Request::Acquire { .. } | Request::Renew { .. } | Request::Force { .. } if late => {
                 answer(-1, &[])
             }
-            Request::Acquire { lock, fence, field, count: 1, lease, .. } => {
-                self.acquire(lock, fence, field, lease)
+            Request::Acquire { attempt, count: 1, .. } => self.acquire(&attempt),
+            Request::Acquire { attempt, count, .. } => self.count_up(&attempt, count),
+            Request::Release { lock, field, count: 0, announce } => {
+                self.release(lock, field, announce)
             }
-            Request::Acquire { lock, field, count, lease, .. } => {
-                self.count_up(lock, field, count, lease)
-            }
-            Request::Release { lock, field, count, channel, sharded } => {
-                self.release(lock, field, count, channel, sharded)
-            }
-            Request::ReleaseMany { holds, sharded } => {
-                let each = holds
-                    .iter()
-                    .map(|&(lock, field, channel)| self.give_up(lock, field, channel, sharded));
-                answer(1, &each.collect::<Vec<_>>())
+            Request::Release { lock, field, count, .. } => self.count_down(lock, field, count),
+            Request::ReleaseMany(holds) => {
+                answer(1, &holds.iter().map(|hold| self.give_up(hold)).collect::<Vec<_>>())
             }
             Request::ReleaseAt { .. } => self.release_at(request),
             Request::Renew { holds, .. } => {
                 let each = holds.iter().map(|&(lock, field, lease)| self.renew(lock, field, lease));
                 answer(1, &each.collect::<Vec<_>>())
             }
-            Request::HandOff { .. } => return self.hand_off(request, late),
+            Request::HandOff { from, to, line_first, .. } => {
+                return self.hand_off(from, &to, line_first, late);
+            }
             Request::Inspect { lock } => self.inspect(lock),
-            Request::Force { lock, expected, channel, sharded, client_channel, .. } => {
-                self.force_release(lock, expected, channel, sharded, client_channel)
+            Request::Force { lock, expected, announce, client_channel, .. } => {
+                self.force_release(lock, expected, announce, client_channel)
             }
         })
     }
@@ -100,31 +111,81 @@ impl Model<'_> {
 
 /// The commands, their arguments understood, in time.
 impl Model<'_> {
-    fn acquire(&mut self, lock: &str, fence: &str, field: &str, lease: i64) -> Answer {
-        let own = match self.find(lock, field) {
-            Found::Nothing => false,
-            Found::Own => true,
-            Found::Other | Found::NotAHash => {
-                return self.contended(lock).unwrap_or_else(|| self.held(lock));
-            }
-        };
-        let Minted::Token(token) = self.mint(fence) else { return answer(-4, &[5]) };
-        self.keys.insert(
-            fence.to_owned(),
-            Key { value: Stored::Text(token.to_string()), ends_ms: None },
-        );
-        if !own {
-            self.grant(lock, field);
+    fn acquire(&mut self, attempt: &Attempt<'_>) -> Answer {
+        let &Attempt { lock, field, mode, announce, .. } = attempt;
+        let found = self.find(lock, field);
+        if matches!(found, Found::Reserved | Found::Other | Found::NotAHash)
+            && let Some(conflict) = self.contended(lock)
+        {
+            return conflict;
         }
-        self.at_least(lock, lease);
+        let own = matches!(found, Found::Own | Found::Reserved);
+        let waits = mode != Mode::Try && !own && (found == Found::Other || mode == Mode::Again);
+        if let Some(line) = announce.line.filter(|_| waits) {
+            if self.places(line).is_none() {
+                return answer(-4, &[6]);
+            }
+        } else if mode == Mode::Again && !own {
+            return answer(-5, &[]);
+        }
+        match found {
+            Found::Other => self.held(attempt),
+            Found::Nothing if mode == Mode::Again => self.acquire_free_again(attempt),
+            _ => self.grant(attempt),
+        }
+    }
+
+    /// Who has been told to wait before is put into the line, and the lock goes to the first in it.
+    fn acquire_free_again(&mut self, attempt: &Attempt<'_>) -> Answer {
+        let line = attempt.announce.line.expect("a line");
+        let standing = self.standing(line, attempt);
+        let others = self.places(line).unwrap_or_default();
+        let first = others.first().filter(|(first, who)| match who == attempt.field {
+            true => false,
+            // Of equal tickets the one that comes is served: the other is of a dead id.
+            false => standing.has_place || *first < standing.ticket,
+        });
+        if first.is_some() {
+            self.pass_on(attempt.lock, attempt.announce);
+            return self.held(&Attempt { ticket: standing.ticket, ..*attempt });
+        }
+        let answer = self.grant(attempt);
+        if answer.code == 1 {
+            self.leave(line, attempt.field);
+        }
+        answer
+    }
+
+    /// The lock is the asker's, unless its fence counter is none.
+    fn grant(&mut self, attempt: &Attempt<'_>) -> Answer {
+        let Minted::Token(token) = self.mint(attempt.fence) else { return answer(-4, &[5]) };
+        self.store_token(attempt.fence, token);
+        if self.find(attempt.lock, attempt.field) != Found::Own {
+            self.set_holder(attempt.lock, attempt.field, "1", None);
+        }
+        self.at_least(attempt.lock, attempt.lease);
         answer(1, &[token])
     }
 
+    /// Another has the lock, or it is reserved for another.
+    fn held(&mut self, attempt: &Attempt<'_>) -> Answer {
+        let key = &self.keys[attempt.lock];
+        let Stored::Hash(fields) = &key.value else { panic!("not a hash") };
+        let told = Answer { texts: vec![fields[0].0.clone()], ..answer(0, &[self.pttl(key)]) };
+        match attempt.announce.line {
+            Some(line) if attempt.mode != Mode::Try => {
+                Answer { more: self.wait(line, attempt), ..told }
+            }
+            _ => told,
+        }
+    }
+
     /// Count 2 and more: never creates, mints nothing.
-    fn count_up(&mut self, lock: &str, field: &str, count: i64, lease: i64) -> Answer {
+    fn count_up(&mut self, attempt: &Attempt<'_>, count: i64) -> Answer {
+        let &Attempt { lock, field, lease, .. } = attempt;
         match self.find(lock, field) {
             Found::Nothing => answer(-2, &[]),
-            Found::Other | Found::NotAHash => {
+            Found::Other | Found::Reserved | Found::NotAHash => {
                 self.contended(lock).unwrap_or_else(|| answer(-3, &[]))
             }
             Found::Own => {
@@ -135,21 +196,10 @@ impl Model<'_> {
         }
     }
 
-    fn release(
-        &mut self,
-        lock: &str,
-        field: &str,
-        count: i64,
-        channel: &str,
-        sharded: bool,
-    ) -> Answer {
+    fn count_down(&mut self, lock: &str, field: &str, count: i64) -> Answer {
         match self.find(lock, field) {
             Found::Nothing => answer(0, &[]),
-            Found::Other | Found::NotAHash => answer(-3, &[]),
-            Found::Own if count == 0 => {
-                let code = self.take_off(lock, field);
-                answer(code, &[self.publish(channel, sharded, "0")])
-            }
+            Found::Other | Found::Reserved | Found::NotAHash => answer(-3, &[]),
             Found::Own => {
                 self.set_count(lock, field, count);
                 answer(2, &[])
@@ -157,42 +207,62 @@ impl Model<'_> {
         }
     }
 
+    /// Of a hold, a reservation, a place, or nothing at all.
+    fn release(&mut self, lock: &str, field: &str, announce: Announce<'_>) -> Answer {
+        let found = self.find(lock, field);
+        if matches!(found, Found::Own | Found::Reserved) {
+            let code = self.take_off(lock, field);
+            return answer(code, &[self.freed(lock, announce)]);
+        }
+        if let Some(line) = announce.line {
+            self.leave(line, field);
+        }
+        if found != Found::Nothing {
+            return answer(-3, &[]);
+        }
+        self.pass_on(lock, announce);
+        answer(0, &[])
+    }
+
     /// One of many releases: done, or as if it had not been asked for.
-    fn give_up(&mut self, lock: &str, field: &str, channel: &str, sharded: bool) -> i64 {
-        match self.find(lock, field) {
-            Found::Own if self.fields(lock) == 1 => self.free(lock, field, channel, sharded),
+    fn give_up(&mut self, hold: &Item<'_>) -> i64 {
+        match self.find(hold.lock, hold.field) {
+            Found::Own | Found::Reserved if self.fields(hold.lock) == 1 => {
+                self.keys.remove(hold.lock);
+                self.freed(hold.lock, hold.announce)
+            }
             _ => -5,
         }
     }
 
     fn release_at(&mut self, request: Request<'_>) -> Answer {
-        let Request::ReleaseAt { lock, field, free_at, most, channel, sharded } = request else {
+        let Request::ReleaseAt { lock, field, free_at, most, announce } = request else {
             panic!("{request:?}")
         };
         let kept = format!("{field}:kept");
-        match (self.find(lock, field), self.find(lock, &kept)) {
-            (Found::Nothing, _) => return answer(0, &[]),
-            (Found::Other, Found::Own) => return answer(2, &[0]),
-            (Found::Other | Found::NotAHash, _) => return answer(-3, &[]),
-            (Found::Own, _) => {}
+        match self.find(lock, field) {
+            Found::Nothing => return answer(0, &[]),
+            Found::Other | Found::Reserved if self.has_field(lock, &kept) => {
+                return answer(2, &[0]);
+            }
+            Found::Other | Found::Reserved | Found::NotAHash => return answer(-3, &[]),
+            Found::Own => {}
         }
         // In whole milliseconds, and not less than what is left.
         let left_us = free_at - self.now_us;
         let rest = (left_us.max(0) as u64).div_ceil(1_000).min(most as u64) as i64;
         if rest > 0 && self.fields(lock) == 1 {
-            let value = Stored::Hash(vec![(kept, "0".to_owned())]);
-            let ends_ms = Some(self.now_ms() + rest);
-            self.keys.insert(lock.to_owned(), Key { value, ends_ms });
-            return answer(2, &[self.publish(channel, sharded, "0")]);
+            self.set_holder(lock, &kept, "0", Some(rest));
+            return answer(2, &[self.publish(announce.channel, announce.sharded, "0")]);
         }
         let code = self.take_off(lock, field);
-        answer(code, &[self.publish(channel, sharded, "0")])
+        answer(code, &[self.freed(lock, announce)])
     }
 
     fn renew(&mut self, lock: &str, field: &str, lease: i64) -> i64 {
         match self.find(lock, field) {
             Found::Nothing => 0,
-            Found::Other | Found::NotAHash => -3,
+            Found::Other | Found::Reserved | Found::NotAHash => -3,
             Found::Own => {
                 if lease > 1 {
                     self.at_least(lock, lease);
@@ -202,43 +272,48 @@ impl Model<'_> {
         }
     }
 
-    fn hand_off(&mut self, request: Request<'_>, late: bool) -> Result<Answer, String> {
-        let Request::HandOff { lock, fence, from, to, lease, channel, sharded, .. } = request
-        else {
-            return Err(format!("no hand-off: {request:?}"));
-        };
-        let (has_from, has_to) = match (self.find(lock, from), self.find(lock, to)) {
+    fn hand_off(
+        &mut self,
+        from: &str,
+        to: &Attempt<'_>,
+        line_first: bool,
+        late: bool,
+    ) -> Result<Answer, String> {
+        let &Attempt { lock, fence, field, announce, .. } = to;
+        let (has_from, has_to) = match (self.find(lock, from), self.find(lock, field)) {
             (Found::Nothing, _) => return Ok(answer(0, &[])),
-            (Found::Other, Found::Other) | (Found::NotAHash, _) => return Ok(answer(-3, &[])),
-            (from, to) => (matches!(from, Found::Own), matches!(to, Found::Own)),
+            (from, to) => (from == Found::Own, to == Found::Own),
         };
+        if !has_from && !has_to {
+            return Ok(answer(-3, &[]));
+        }
         if self.fields(lock) > 1 && !has_to {
             let code = self.take_off(lock, from);
-            return Ok(answer(code, &[self.publish(channel, sharded, "0")]));
+            return Ok(answer(code, &[self.freed(lock, announce)]));
         }
         if late {
-            let receivers = if has_from { self.free(lock, from, channel, sharded) } else { 0 };
+            let receivers = if has_from { self.free(lock, from, announce) } else { 0 };
             return Ok(answer(-1, &[receivers]));
         }
         let token = match (self.mint(fence), has_to) {
             (Minted::Token(token), _) => token,
-            (_, false) => return Ok(answer(2, &[self.free(lock, from, channel, sharded)])),
+            (_, false) => return Ok(answer(2, &[self.free(lock, from, announce)])),
             // Beyond the page: a repeat that meets a spoilt fence counter. The lock is left to
             // `to`.
             (Minted::NotANumber, true) => return Ok(answer(-3, &[])),
             (Minted::NotAString, true) => return Err(format!("{WRONG_TYPE} (GET)")),
         };
-        self.keys.insert(
-            fence.to_owned(),
-            Key { value: Stored::Text(token.to_string()), ends_ms: None },
-        );
+        self.store_token(fence, token);
         if has_to {
-            self.at_least(lock, lease);
-        } else {
-            self.keys.remove(lock);
-            self.grant(lock, to);
-            self.at_least(lock, lease);
+            self.at_least(lock, to.lease);
+            return Ok(answer(1, &[token]));
         }
+        let ticket = announce.line.map_or(0, |line| self.standing(line, to).ticket);
+        self.keys.remove(lock);
+        if line_first && self.pass_on(lock, announce).is_some() {
+            return Ok(Answer { code: 5, ..self.held(&Attempt { ticket, ..*to }) });
+        }
+        self.set_holder(lock, field, "1", Some(to.lease));
         Ok(answer(1, &[token]))
     }
 
@@ -268,16 +343,14 @@ impl Model<'_> {
         &mut self,
         lock: &str,
         expected: &str,
-        channel: &str,
-        sharded: bool,
+        announce: Announce<'_>,
         client_channel: &str,
     ) -> Answer {
         match self.find(lock, expected) {
             Found::Nothing => answer(0, &[]),
-            Found::Own if self.is_read_write_lock(lock) => answer(-3, &[]),
-            Found::Own => {
+            Found::Own | Found::Reserved if !self.has_field(lock, "mode") => {
                 let code = self.take_off(lock, expected);
-                let receivers = self.publish(channel, sharded, "0");
+                let receivers = self.freed(lock, announce);
                 self.publish(client_channel, false, lock);
                 answer(code, &[receivers])
             }
@@ -286,15 +359,99 @@ impl Model<'_> {
     }
 }
 
+/// The line.
+impl Model<'_> {
+    /// In its order. `None`: something else is under its key.
+    fn places(&self, line: &str) -> Option<Places> {
+        match self.keys.get(line).map(|key| &key.value) {
+            None => Some(Places::new()),
+            Some(Stored::SortedSet(places)) => {
+                Some(places.iter().map(|(ticket, who)| (*ticket as i64, who.clone())).collect())
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn set_places(&mut self, line: &str, places: Places, ends_ms: Option<i64>) {
+        self.keys.remove(line);
+        if !places.is_empty() {
+            let scored = places.into_iter().map(|(ticket, who)| (ticket as f64, who));
+            let value = Stored::SortedSet(scored.collect());
+            self.keys.insert(line.to_owned(), Key { value, ends_ms });
+        }
+    }
+
+    fn standing(&self, line: &str, attempt: &Attempt<'_>) -> Standing {
+        let places = self.places(line).unwrap_or_default();
+        let place = places.iter().find(|(_, who)| who == attempt.field);
+        let last = places.last().map_or(0, |(last, _)| last + 1);
+        let ticket = match (place, attempt.ticket) {
+            (Some((ticket, _)), _) => *ticket,
+            (None, 0) => self.now_us.max(last),
+            (None, named) => named,
+        };
+        Standing { ticket, has_place: place.is_some() }
+    }
+
+    /// Enters the line, or leaves it if it does not hear. Gives its ticket and rank.
+    fn wait(&mut self, line: &str, attempt: &Attempt<'_>) -> Vec<i64> {
+        let Standing { ticket, has_place } = self.standing(line, attempt);
+        let mut places = self.places(line).unwrap_or_default();
+        let rank = places.iter().filter(|(lower, _)| *lower < ticket).count();
+        if attempt.hears {
+            if !has_place {
+                places.push((ticket, attempt.field.to_owned()));
+            }
+            let ends_ms = self.now_ms() + 12_000;
+            self.set_places(line, places, Some(ends_ms));
+        } else {
+            self.leave(line, attempt.field);
+        }
+        vec![ticket, i64::try_from(rank).unwrap()]
+    }
+
+    fn leave(&mut self, line: &str, who: &str) {
+        let Some(mut places) = self.places(line) else { return };
+        let ends_ms = self.keys.get(line).and_then(|key| key.ends_ms);
+        places.retain(|(_, other)| other != who);
+        self.set_places(line, places, ends_ms);
+    }
+
+    /// Reserves a free lock for the first in line. Gives how many heard of it.
+    fn pass_on(&mut self, lock: &str, announce: Announce<'_>) -> Option<i64> {
+        let line = announce.line?;
+        let (_, first) = self.places(line)?.into_iter().next()?;
+        self.leave(line, &first);
+        self.set_holder(lock, &first, "0", Some(1_500));
+        Some(self.publish(announce.channel, announce.sharded, &first))
+    }
+
+    /// Somebody's field was taken off: what is free now goes to the first in line, or all may try.
+    fn freed(&mut self, lock: &str, announce: Announce<'_>) -> i64 {
+        let passed_on = match self.fields(lock) {
+            0 => self.pass_on(lock, announce),
+            _ => None,
+        };
+        passed_on.unwrap_or_else(|| self.publish(announce.channel, announce.sharded, "0"))
+    }
+}
+
 /// What they are made of.
 impl Model<'_> {
     fn find(&self, lock: &str, field: &str) -> Found {
         match self.keys.get(lock).map(|key| &key.value) {
             None => Found::Nothing,
-            Some(Stored::Hash(fields)) if has(fields, field) => Found::Own,
-            Some(Stored::Hash(_)) => Found::Other,
+            Some(Stored::Hash(fields)) => match fields.iter().find(|(name, _)| name == field) {
+                Some((_, count)) if count == "0" => Found::Reserved,
+                Some(_) => Found::Own,
+                None => Found::Other,
+            },
             Some(_) => Found::NotAHash,
         }
+    }
+
+    fn has_field(&self, lock: &str, field: &str) -> bool {
+        matches!(self.find(lock, field), Found::Own | Found::Reserved)
     }
 
     fn fields(&self, lock: &str) -> usize {
@@ -316,12 +473,6 @@ impl Model<'_> {
         Some(answer(-4, &[what]))
     }
 
-    fn held(&self, lock: &str) -> Answer {
-        let key = &self.keys[lock];
-        let Stored::Hash(fields) = &key.value else { panic!("not a hash") };
-        Answer { texts: vec![fields[0].0.clone()], ..answer(0, &[self.pttl(key)]) }
-    }
-
     fn mint(&self, fence: &str) -> Minted {
         match self.keys.get(fence).map(|key| &key.value) {
             None => Minted::Token(self.now_us),
@@ -333,9 +484,16 @@ impl Model<'_> {
         }
     }
 
-    fn grant(&mut self, lock: &str, field: &str) {
-        let value = Stored::Hash(vec![(field.to_owned(), "1".to_owned())]);
-        self.keys.insert(lock.to_owned(), Key { value, ends_ms: None });
+    fn store_token(&mut self, fence: &str, token: i64) {
+        let value = Stored::Text(token.to_string());
+        self.keys.insert(fence.to_owned(), Key { value, ends_ms: None });
+    }
+
+    /// The only field of the lock's hash.
+    fn set_holder(&mut self, lock: &str, field: &str, count: &str, ttl: Option<i64>) {
+        let value = Stored::Hash(vec![(field.to_owned(), count.to_owned())]);
+        let ends_ms = ttl.map(|ttl| self.now_ms() + ttl);
+        self.keys.insert(lock.to_owned(), Key { value, ends_ms });
     }
 
     fn set_count(&mut self, lock: &str, field: &str, count: i64) {
@@ -353,10 +511,6 @@ impl Model<'_> {
         }
     }
 
-    fn is_read_write_lock(&self, lock: &str) -> bool {
-        matches!(self.keys.get(lock).map(|key| &key.value), Some(Stored::Hash(fields)) if has(fields, "mode"))
-    }
-
     /// Removes the field of a hold; the key goes with its last field. Other fields lose the time to
     /// live, unless they are a read-write lock, which has one of its own. Gives the code of the
     /// reply.
@@ -368,7 +522,7 @@ impl Model<'_> {
         if let Some(Key { value: Stored::Hash(fields), .. }) = self.keys.get_mut(lock) {
             fields.retain(|(name, _)| name != field);
         }
-        if self.is_read_write_lock(lock) {
+        if self.has_field(lock, "mode") {
             return 4;
         }
         if let Some(key) = self.keys.get_mut(lock) {
@@ -377,15 +531,15 @@ impl Model<'_> {
         3
     }
 
-    /// Removes the field and publishes; other fields keep the time to live.
-    fn free(&mut self, lock: &str, field: &str, channel: &str, sharded: bool) -> i64 {
+    /// Removes the field and passes the lock on; other fields keep the time to live.
+    fn free(&mut self, lock: &str, field: &str, announce: Announce<'_>) -> i64 {
         match self.keys.get_mut(lock).map(|key| &mut key.value) {
             Some(Stored::Hash(fields)) if fields.len() > 1 => {
                 fields.retain(|(name, _)| name != field)
             }
             _ => drop(self.keys.remove(lock)),
         }
-        self.publish(channel, sharded, "0")
+        self.freed(lock, announce)
     }
 }
 

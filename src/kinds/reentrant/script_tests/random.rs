@@ -8,6 +8,10 @@ const LEASES: &[&str] = &["3M", "5M", "9M", "86400000", "86400001", "0"];
 const DEADLINES: &[&str] =
     &["soon", "soon", "soon", "soon", "late", "-1", "9007199254740992", "1.5"];
 const CHANNELS: &[&str] = &["ch", "ch", "ch", "client", "nobody", "~"];
+const MODES: &[&str] = &["try", "first", "first", "again", "again", "again", "wait"];
+const TICKETS: &[&str] = &["0", "0", "0", "5", "6", "7", "9000000000000000", "-1", "1.5"];
+const HEARS: &[&str] = &["1", "1", "1", "0", "2"];
+const LINE_FIRST: &[&str] = &["0", "1", "1", "x"];
 const CLIENT_CHANNELS: &[&str] = &["client", "client", "client", "nobody", "~"];
 const VERBS: &[&str] = &["PUBLISH", "PUBLISH", "SPUBLISH", "publish"];
 pub(super) const PLANTS: &[&str] = &[
@@ -21,6 +25,21 @@ pub(super) const PLANTS: &[&str] = &[
     "lock={b:1,a:2}@5",
     "lock={a:kept:0}@5",
     "lock1={a:1}@5 lock2={b:1}@5",
+    "lock={a:0}@1.5s",
+    "lock={b:0}@1.5s",
+    "lock={a:0}",
+    "lock={a:0,b:1}@5",
+    "lock={a:0,mode:read}@5",
+    "lock={b:0,a:1}@5",
+    "lock1={a:0}@1.5s lock2={a:1}@5",
+    "line=(b:5)@12s",
+    "line=(a:5,b:7)@12s",
+    "line=(a:5,b:5,c:9000000000000000)@12s",
+    "line=(b:6,a:7,mode:8)@12s",
+    "line=(c:9000000000000000)",
+    "line1=(b:5)@12s line2=(a:6,c:7)@12s",
+    "line=text",
+    "line={a:1}@5",
     "fence=0",
     "fence=-1",
     "fence=9007199254740991",
@@ -37,10 +56,18 @@ pub(super) fn call(random: &mut Random) -> String {
     let field = random.pick(FIELDS);
     let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
     let (channel, verb) = (random.pick(CHANNELS), random.pick(VERBS));
+    // Most calls name the line.
+    let line = random.pick(&["+", "+", ""]);
     match random.below(12) {
-        0..=2 => format!("acquire {field} {} {lease} {deadline}", random.pick(COUNTS)),
+        0..=2 => {
+            let (count, mode) = (random.pick(COUNTS), random.pick(MODES));
+            let (ticket, hears) = (random.pick(TICKETS), random.pick(HEARS));
+            let wait = format!("{mode} {ticket} {hears} {channel} {verb}");
+            format!("{line}acquire {field} {count} {lease} {deadline} {wait}")
+        }
         3 | 4 => {
-            format!("release {field} {} {channel} {verb}", random.pick(&["0", "0", "1", "2", "-1"]))
+            let count = random.pick(&["0", "0", "0", "1", "2", "-1"]);
+            format!("{line}release {field} {count} {channel} {verb}")
         }
         5 if random.below(3) == 0 => {
             let second = (random.pick(FIELDS), random.pick(&["9M", "1", "0", ""]));
@@ -48,19 +75,21 @@ pub(super) fn call(random: &mut Random) -> String {
         }
         5 => format!("renew {deadline} {field} {lease}"),
         6 | 7 => {
-            format!("hand_off {field} {} {lease} {deadline} {channel} {verb}", random.pick(FIELDS))
+            let (to, flags) = (random.pick(FIELDS), (random.pick(LINE_FIRST), random.pick(HEARS)));
+            let flags = format!("{} {}", flags.0, flags.1);
+            format!("{line}hand_off {field} {to} {lease} {deadline} {channel} {verb} {flags}")
         }
         8 => "inspect".to_owned(),
-        11 => format!("release_at {field} {deadline} {lease} {channel} {verb}"),
+        11 => format!("{line}release_at {field} {deadline} {lease} {channel} {verb}"),
         9 => {
             format!(
-                "force_release {field} {deadline} {channel} {verb} {}",
+                "{line}force_release {field} {deadline} {channel} {verb} {}",
                 random.pick(CLIENT_CHANNELS)
             )
         }
         _ => {
             let second = (random.pick(FIELDS), random.pick(&["ch", "client", "~", ""]));
-            format!("release_many {verb} {field} {channel} {} {}", second.0, second.1)
+            format!("{line}release_many {verb} {field} {channel} {} {}", second.0, second.1)
         }
     }
 }

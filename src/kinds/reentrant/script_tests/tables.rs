@@ -24,67 +24,79 @@ const FOREIGN: [&str; 6] = [
 
 pub(super) const ACQUIRE: &[Row] = &[
     // Free.
-    ("", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1}@3", ""),
-    ("fence=7", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1}@3", ""),
-    ("fence=7@2", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1}@3", ""),
-    ("", "acquire a 1 86400000 soon", "1 T T", "fence=T lock={a:1}@86", ""),
-    ("", "acquire a 2 3M soon", "-2 T", "=", ""),
-    ("", "acquire a 65535 3M soon", "-2 T", "=", ""),
+    ("", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@3", ""),
+    ("fence=7", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@3", ""),
+    ("fence=7@2", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@3", ""),
+    ("", "acquire a 1 86400000 soon try 0 0", "1 T T", "fence=T lock={a:1}@86", ""),
+    ("", "acquire a 2 3M soon try 0 0", "-2 T", "=", ""),
+    ("", "acquire a 65535 3M soon try 0 0", "-2 T", "=", ""),
     // A fence ahead of the clock, as after a clock step: counted on, with every digit.
     (
         "fence=9000000000000000",
-        "acquire a 1 3M soon",
+        "acquire a 1 3M soon try 0 0",
         "1 T 9000000000000001",
         "fence=9000000000000001 lock={a:1}@3",
         "",
     ),
     (
         "fence=9007199254740990",
-        "acquire a 1 3M soon",
+        "acquire a 1 3M soon try 0 0",
         "1 T 9007199254740991",
         "fence=9007199254740991 lock={a:1}@3",
         "",
     ),
     // A fence that is no counter.
-    ("fence=9007199254740991", "acquire a 1 3M soon", "-4 T 5", "=", ""),
-    ("fence=-1", "acquire a 1 3M soon", "-4 T 5", "=", ""),
-    ("fence=1.5", "acquire a 1 3M soon", "-4 T 5", "=", ""),
-    ("fence=nan", "acquire a 1 3M soon", "-4 T 5", "=", ""),
-    ("fence=word", "acquire a 1 3M soon", "-4 T 5", "=", ""),
-    ("fence={a:1}", "acquire a 1 3M soon", "-4 T 5", "=", ""),
-    ("fence=[1]", "acquire a 1 3M soon", "-4 T 5", "=", ""),
+    ("fence=9007199254740991", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
+    ("fence=-1", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
+    ("fence=1.5", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
+    ("fence=nan", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
+    ("fence=word", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
+    ("fence={a:1}", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
+    ("fence=[1]", "acquire a 1 3M soon try 0 0", "-4 T 5", "=", ""),
     // A repeat: never shortens, never counts, mints again.
-    ("fence=7 lock={a:1}@5", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1}@5", ""),
-    ("fence=7 lock={a:1}@5", "acquire a 1 9M soon", "1 T T", "fence=T lock={a:1}@9", ""),
-    ("fence=7 lock={a:3}@5", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:3}@5", ""),
-    ("lock={a:3}@5", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:3}@5", ""),
-    ("lock={a:1}", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1}@3", ""),
-    ("lock={a:1,b:1}@5", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1,b:1}@5", ""),
-    ("fence=word lock={a:1}@5", "acquire a 1 9M soon", "-4 T 5", "=", ""),
+    ("fence=7 lock={a:1}@5", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@5", ""),
+    ("fence=7 lock={a:1}@5", "acquire a 1 9M soon try 0 0", "1 T T", "fence=T lock={a:1}@9", ""),
+    ("fence=7 lock={a:3}@5", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:3}@5", ""),
+    ("lock={a:3}@5", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:3}@5", ""),
+    ("lock={a:1}", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@3", ""),
+    ("lock={a:1,b:1}@5", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1,b:1}@5", ""),
+    ("fence=word lock={a:1}@5", "acquire a 1 9M soon try 0 0", "-4 T 5", "=", ""),
     // Counting: the number wanted, never one more; the fence is left alone.
-    ("fence=7 lock={a:1}@5", "acquire a 2 3M soon", "1 T 0", "fence=7 lock={a:2}@5", ""),
-    ("fence=7 lock={a:2}@5", "acquire a 2 3M soon", "1 T 0", "fence=7 lock={a:2}@5", ""),
-    ("fence=7 lock={a:1}@5", "acquire a 65535 9M soon", "1 T 0", "fence=7 lock={a:65535}@9", ""),
-    ("fence=word lock={a:9}@5", "acquire a 2 3M soon", "1 T 0", "fence=word lock={a:2}@5", ""),
-    ("lock={a:1}", "acquire a 2 3M soon", "1 T 0", "lock={a:2}@3", ""),
-    ("lock={a:1,b:1}@5", "acquire a 2 3M soon", "1 T 0", "lock={a:2,b:1}@5", ""),
+    ("fence=7 lock={a:1}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "fence=7 lock={a:2}@5", ""),
+    ("fence=7 lock={a:2}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "fence=7 lock={a:2}@5", ""),
+    (
+        "fence=7 lock={a:1}@5",
+        "acquire a 65535 9M soon try 0 0",
+        "1 T 0",
+        "fence=7 lock={a:65535}@9",
+        "",
+    ),
+    (
+        "fence=word lock={a:9}@5",
+        "acquire a 2 3M soon try 0 0",
+        "1 T 0",
+        "fence=word lock={a:2}@5",
+        "",
+    ),
+    ("lock={a:1}", "acquire a 2 3M soon try 0 0", "1 T 0", "lock={a:2}@3", ""),
+    ("lock={a:1,b:1}@5", "acquire a 2 3M soon try 0 0", "1 T 0", "lock={a:2,b:1}@5", ""),
     // Held by another.
-    ("fence=7 lock={b:4}@5", "acquire a 1 3M soon", "0 T @5 b", "=", ""),
-    ("fence=word lock={b:4}@5", "acquire a 1 9M soon", "0 T @5 b", "=", ""),
-    ("lock={b:4}@5", "acquire a 2 9M soon", "-3 T", "=", ""),
+    ("fence=7 lock={b:4}@5", "acquire a 1 3M soon try 0 0", "0 T @5 b", "=", ""),
+    ("fence=word lock={b:4}@5", "acquire a 1 9M soon try 0 0", "0 T @5 b", "=", ""),
+    ("lock={b:4}@5", "acquire a 2 9M soon try 0 0", "-3 T", "=", ""),
     // One without a time to live is for the client to judge.
-    ("lock={b:1}", "acquire a 1 3M soon", "0 T -1 b", "=", ""),
-    ("lock={b:1}", "acquire a 2 3M soon", "-3 T", "=", ""),
+    ("lock={b:1}", "acquire a 1 3M soon try 0 0", "0 T -1 b", "=", ""),
+    ("lock={b:1}", "acquire a 2 3M soon try 0 0", "-3 T", "=", ""),
     // Conflicts.
-    ("lock=text@5", "acquire a 1 3M soon", "-4 T 1", "=", ""),
-    ("lock=text", "acquire a 2 3M soon", "-4 T 1", "=", ""),
-    ("lock=[x,y]@5", "acquire a 1 3M soon", "-4 T 1", "=", ""),
-    ("lock=[x,y]@5", "acquire a 2 3M soon", "-4 T 1", "=", ""),
-    ("lock={b:1,c:1}@5", "acquire a 1 3M soon", "-4 T 2", "=", ""),
-    ("lock={b:1,c:1}@5", "acquire a 2 3M soon", "-4 T 2", "=", ""),
-    ("lock={mode:read}", "acquire a 1 3M soon", "-4 T 4", "=", ""),
-    ("lock={mode:write,b:1}@5", "acquire a 1 3M soon", "-4 T 4", "=", ""),
-    ("lock={mode:write,b:1}@5", "acquire a 2 3M soon", "-4 T 4", "=", ""),
+    ("lock=text@5", "acquire a 1 3M soon try 0 0", "-4 T 1", "=", ""),
+    ("lock=text", "acquire a 2 3M soon try 0 0", "-4 T 1", "=", ""),
+    ("lock=[x,y]@5", "acquire a 1 3M soon try 0 0", "-4 T 1", "=", ""),
+    ("lock=[x,y]@5", "acquire a 2 3M soon try 0 0", "-4 T 1", "=", ""),
+    ("lock={b:1,c:1}@5", "acquire a 1 3M soon try 0 0", "-4 T 2", "=", ""),
+    ("lock={b:1,c:1}@5", "acquire a 2 3M soon try 0 0", "-4 T 2", "=", ""),
+    ("lock={mode:read}", "acquire a 1 3M soon try 0 0", "-4 T 4", "=", ""),
+    ("lock={mode:write,b:1}@5", "acquire a 1 3M soon try 0 0", "-4 T 4", "=", ""),
+    ("lock={mode:write,b:1}@5", "acquire a 2 3M soon try 0 0", "-4 T 4", "=", ""),
 ];
 
 pub(super) const RELEASE: &[Row] = &[
@@ -178,13 +190,13 @@ pub(super) const RELEASE_AT: &[Row] = &[
         "ch=0",
     ),
     // To everybody else it is held by another, and the old hold is over.
-    ("lock={a:kept:0}@3", "acquire b 1 9M soon", "0 T @3 a:kept", "=", ""),
-    ("lock={a:kept:0}@3", "acquire a 1 9M soon", "0 T @3 a:kept", "=", ""),
-    ("lock={a:kept:0}@3", "acquire a 2 9M soon", "-3 T", "=", ""),
+    ("lock={a:kept:0}@3", "acquire b 1 9M soon try 0 0", "0 T @3 a:kept", "=", ""),
+    ("lock={a:kept:0}@3", "acquire a 1 9M soon try 0 0", "0 T @3 a:kept", "=", ""),
+    ("lock={a:kept:0}@3", "acquire a 2 9M soon try 0 0", "-3 T", "=", ""),
     ("lock={a:kept:0}@3", "release a 0 ch PUBLISH", "-3 T", "=", ""),
     ("lock={a:kept:0}@3", "release_many PUBLISH a ch", "1 T -5", "=", ""),
     ("lock={a:kept:0}@3", "renew soon a 9M", "1 T -3", "=", ""),
-    ("lock={a:kept:0}@3", "hand_off a b 9M soon ch PUBLISH", "-3 T", "=", ""),
+    ("lock={a:kept:0}@3", "hand_off a b 9M soon ch PUBLISH 0 0", "-3 T", "=", ""),
     ("lock={a:kept:0}@3", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
     (
         "lock={a:kept:0}@3",
@@ -218,26 +230,26 @@ pub(super) const RENEW: &[Row] = &[
 ];
 
 pub(super) const HAND_OFF: &[Row] = &[
-    ("", "hand_off a b 3M soon ch PUBLISH", "0 T", "=", ""),
-    ("fence=7", "hand_off a b 3M soon ch PUBLISH", "0 T", "=", ""),
+    ("", "hand_off a b 3M soon ch PUBLISH 0 0", "0 T", "=", ""),
+    ("fence=7", "hand_off a b 3M soon ch PUBLISH 0 0", "0 T", "=", ""),
     (
         "fence=7 lock={a:1}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "1 T T",
         "fence=T lock={b:1}@3",
         "",
     ),
     (
         "fence=7 lock={a:9}@5",
-        "hand_off a b 9M soon ch PUBLISH",
+        "hand_off a b 9M soon ch PUBLISH 0 0",
         "1 T T",
         "fence=T lock={b:1}@9",
         "",
     ),
-    ("lock={a:1}", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@9", ""),
+    ("lock={a:1}", "hand_off a b 9M soon ch PUBLISH 0 0", "1 T T", "fence=T lock={b:1}@9", ""),
     (
         "fence=9007199254740990 lock={a:1}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "1 T 9007199254740991",
         "fence=9007199254740991 lock={b:1}@3",
         "",
@@ -245,75 +257,87 @@ pub(super) const HAND_OFF: &[Row] = &[
     // A repeat: never shortens, never counts, mints again.
     (
         "fence=7 lock={b:1}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "1 T T",
         "fence=T lock={b:1}@5",
         "",
     ),
     (
         "fence=7 lock={b:2}@5",
-        "hand_off a b 9M soon ch PUBLISH",
+        "hand_off a b 9M soon ch PUBLISH 0 0",
         "1 T T",
         "fence=T lock={b:2}@9",
         "",
     ),
     // A fence that is no counter: `from` is free all the same.
-    ("fence=word lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "2 T 1", "fence=word", "ch=0"),
+    (
+        "fence=word lock={a:1}@5",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
+        "2 T 1",
+        "fence=word",
+        "ch=0",
+    ),
     (
         "fence={x:1} lock={a:1}@5",
-        "hand_off a b 3M soon ch SPUBLISH",
+        "hand_off a b 3M soon ch SPUBLISH 0 0",
         "2 T 1",
         "fence={x:1}",
         "ch=0 sharded",
     ),
     (
         "fence=9007199254740991 lock={a:1}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "2 T 1",
         "fence=9007199254740991",
         "ch=0",
     ),
-    ("fence=word lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", "-3 T", "=", ""),
+    ("fence=word lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH 0 0", "-3 T", "=", ""),
     // Data of another program in the same hash: only `from` goes, late or not, and nothing is
     // granted.
     (
         "fence=7 lock={a:1,x:1}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "3 T 1",
         "fence=7 lock={x:1}",
         "ch=0",
     ),
-    ("lock={x:1,a:1}@5", "hand_off a b 3M late ch SPUBLISH", "3 T 1", "lock={x:1}", "ch=0 sharded"),
+    (
+        "lock={x:1,a:1}@5",
+        "hand_off a b 3M late ch SPUBLISH 0 0",
+        "3 T 1",
+        "lock={x:1}",
+        "ch=0 sharded",
+    ),
     (
         "lock={a:1,mode:read}@5",
-        "hand_off a b 3M soon ch PUBLISH",
+        "hand_off a b 3M soon ch PUBLISH 0 0",
         "4 T 1",
         "lock={mode:read}@5",
         "ch=0",
     ),
     (
         "fence=7 lock={b:1,x:1}@5",
-        "hand_off a b 9M soon ch PUBLISH",
+        "hand_off a b 9M soon ch PUBLISH 0 0",
         "1 T T",
         "fence=T lock={b:1,x:1}@9",
         "",
     ),
-    ("lock={x:1,y:1}@5", "hand_off a b 9M soon ch PUBLISH", "-3 T", "=", ""),
+    ("lock={x:1,y:1}@5", "hand_off a b 9M soon ch PUBLISH 0 0", "-3 T", "=", ""),
     (
         "fence=7 lock={a:1,b:2}@5",
-        "hand_off a b 9M soon ch PUBLISH",
+        "hand_off a b 9M soon ch PUBLISH 0 0",
         "1 T T",
         "fence=T lock={a:1,b:2}@9",
         "",
     ),
-    ("lock={a:1,b:2}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 1", "lock={b:2}@5", "ch=0"),
+    ("lock={a:1,b:2}@5", "hand_off a b 9M late ch PUBLISH 0 0", "-1 T 1", "lock={b:2}@5", "ch=0"),
     // Late.
-    ("", "hand_off a b 3M late ch PUBLISH", "0 T", "=", ""),
-    ("fence=7 lock={a:2}@5", "hand_off a b 3M late ch PUBLISH", "-1 T 1", "fence=7", "ch=0"),
-    ("lock={a:2}@5", "hand_off a b 3M late nobody PUBLISH", "-1 T 0", "", ""),
-    ("lock={b:1}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 0", "=", ""),
-    ("lock={c:1}@5", "hand_off a b 9M late ch PUBLISH", "-3 T", "=", ""),
-    ("lock=text", "hand_off a b 9M late ch PUBLISH", "-3 T", "=", ""),
+    ("", "hand_off a b 3M late ch PUBLISH 0 0", "0 T", "=", ""),
+    ("fence=7 lock={a:2}@5", "hand_off a b 3M late ch PUBLISH 0 0", "-1 T 1", "fence=7", "ch=0"),
+    ("lock={a:2}@5", "hand_off a b 3M late nobody PUBLISH 0 0", "-1 T 0", "", ""),
+    ("lock={b:1}@5", "hand_off a b 9M late ch PUBLISH 0 0", "-1 T 0", "=", ""),
+    ("lock={c:1}@5", "hand_off a b 9M late ch PUBLISH 0 0", "-3 T", "=", ""),
+    ("lock=text", "hand_off a b 9M late ch PUBLISH 0 0", "-3 T", "=", ""),
 ];
 
 pub(super) const INSPECT: &[Row] = &[
@@ -362,7 +386,7 @@ pub(super) const FORCE_RELEASE: &[Row] = &[
 /// A good call, and for each of its arguments what is not allowed.
 const BAD: &[(&str, &[&[&str]])] = &[
     (
-        "acquire a 1 9M soon",
+        "acquire a 1 9M soon try 0 0",
         &[&["~"], &["0", "-1", "65536", "1.5", "x", "~", "nan", "inf"], LEASES, DEADLINES],
     ),
     (
@@ -374,7 +398,10 @@ const BAD: &[(&str, &[&[&str]])] = &[
     ("release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
     ("renew soon a 9M", &[DEADLINES, &["~"], LEASES]),
     ("renew soon a 9M b 9M", &[DEADLINES, &["~"], LEASES, &["~"], LEASES]),
-    ("hand_off a b 9M soon ch PUBLISH", &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS]),
+    (
+        "hand_off a b 9M soon ch PUBLISH 0 0",
+        &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS],
+    ),
     ("force_release a soon ch PUBLISH client", &[&["~"], DEADLINES, &["~"], VERBS, &["~"]]),
 ];
 const LEASES: &[&str] = &["0", "-1", "86400001", "1.5", "x", "~", "nan", "inf"];
@@ -390,8 +417,8 @@ pub(super) fn check_foreign(server: &mut dyn Server) {
         ("release_at a soon 9M ch PUBLISH", "-3 T"),
         ("release_at a late 9M ch PUBLISH", "-3 T"),
         ("renew soon a 9M", "1 T -3"),
-        ("hand_off a d 9M soon ch PUBLISH", "-3 T"),
-        ("hand_off a d 9M late ch PUBLISH", "-3 T"),
+        ("hand_off a d 9M soon ch PUBLISH 0 0", "-3 T"),
+        ("hand_off a d 9M late ch PUBLISH 0 0", "-3 T"),
         ("force_release a soon ch PUBLISH client", "-3 T"),
     ];
     let rows =
@@ -402,8 +429,8 @@ pub(super) fn check_foreign(server: &mut dyn Server) {
 /// Nothing is granted late, and what carries a deadline changes nothing.
 pub(super) fn check_late(server: &mut dyn Server) {
     let calls = [
-        "acquire a 1 9M late",
-        "acquire a 2 9M late",
+        "acquire a 1 9M late try 0 0",
+        "acquire a 2 9M late try 0 0",
         "renew late a 9M",
         "force_release a late ch PUBLISH client",
     ];
@@ -460,9 +487,11 @@ pub(super) fn check_tokens(server: &mut dyn Server) {
         if round % 5 == 0 {
             server.flush();
         }
-        for call in
-            ["acquire a 1 9M soon", "acquire a 1 9M soon", "hand_off a b 9M soon ch PUBLISH"]
-        {
+        for call in [
+            "acquire a 1 9M soon try 0 0",
+            "acquire a 1 9M soon try 0 0",
+            "hand_off a b 9M soon ch PUBLISH 0 0",
+        ] {
             let token = token(server, call);
             assert!(token > last, "{token} after {last}");
             last = token;
@@ -497,13 +526,19 @@ const OOM: &str = "! OOM command not allowed when used memory > 'maxmemory'.";
 /// renewed.
 pub(super) fn check_out_of_memory(server: &mut dyn Server) {
     let rows = [
-        ("", "acquire a 1 9M soon", OOM, "=", ""),
-        ("fence=7 lock={a:1}@5", "acquire a 1 9M soon", OOM, "=", ""),
-        ("fence=7 lock={a:1}@5", "acquire a 2 9M soon", OOM, "=", ""),
-        ("lock={b:1}@5", "acquire a 1 9M soon", "0 T @5 b", "=", ""),
-        ("fence=7 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH", OOM, "=", ""),
-        ("fence=7 lock={b:1}@5", "hand_off a b 9M soon ch PUBLISH", OOM, "=", ""),
-        ("fence=7 lock={a:1}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 1", "fence=7", "ch=0"),
+        ("", "acquire a 1 9M soon try 0 0", OOM, "=", ""),
+        ("fence=7 lock={a:1}@5", "acquire a 1 9M soon try 0 0", OOM, "=", ""),
+        ("fence=7 lock={a:1}@5", "acquire a 2 9M soon try 0 0", OOM, "=", ""),
+        ("lock={b:1}@5", "acquire a 1 9M soon try 0 0", "0 T @5 b", "=", ""),
+        ("fence=7 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH 0 0", OOM, "=", ""),
+        ("fence=7 lock={b:1}@5", "hand_off a b 9M soon ch PUBLISH 0 0", OOM, "=", ""),
+        (
+            "fence=7 lock={a:1}@5",
+            "hand_off a b 9M late ch PUBLISH 0 0",
+            "-1 T 1",
+            "fence=7",
+            "ch=0",
+        ),
         ("lock={a:3}@5", "release a 2 ch PUBLISH", OOM, "=", ""),
         ("fence=7 lock={a:3}@5", "release a 0 ch PUBLISH", "1 T 1", "fence=7", "ch=0"),
         ("lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "", "ch=0"),

@@ -7,48 +7,75 @@ const LARGEST: i64 = (1 << 53) - 1;
 const LONGEST_LEASE: i64 = 86_400_000;
 const MOST_LEVELS: i64 = 65_535;
 
+/// What becomes of a freed lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Announce<'a> {
+    pub(super) line: Option<&'a str>,
+    pub(super) channel: &'a str,
+    pub(super) sharded: bool,
+}
+
+/// One hold of many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Item<'a> {
+    pub(super) lock: &'a str,
+    pub(super) field: &'a str,
+    pub(super) announce: Announce<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Try,
+    First,
+    Again,
+}
+
+/// An acquire with the count 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub(super) lock: &'a str,
+    pub(super) fence: &'a str,
+    pub(super) field: &'a str,
+    pub(super) lease: i64,
+    pub(super) mode: Mode,
+    /// 0: none.
+    pub(super) ticket: i64,
+    pub(super) hears: bool,
+    /// The channel is empty unless the mode is *again*.
+    pub(super) announce: Announce<'a>,
+}
+
 #[derive(Debug)]
 pub(super) enum Request<'a> {
     Acquire {
-        lock: &'a str,
-        fence: &'a str,
-        field: &'a str,
+        attempt: Attempt<'a>,
         count: i64,
-        lease: i64,
         not_after: i64,
     },
     Release {
         lock: &'a str,
         field: &'a str,
         count: i64,
-        channel: &'a str,
-        sharded: bool,
+        announce: Announce<'a>,
     },
-    ReleaseMany {
-        holds: Vec<(&'a str, &'a str, &'a str)>,
-        sharded: bool,
-    },
+    ReleaseMany(Vec<Item<'a>>),
     ReleaseAt {
         lock: &'a str,
         field: &'a str,
         free_at: i64,
         most: i64,
-        channel: &'a str,
-        sharded: bool,
+        announce: Announce<'a>,
     },
     Renew {
         holds: Vec<(&'a str, &'a str, i64)>,
         not_after: i64,
     },
     HandOff {
-        lock: &'a str,
-        fence: &'a str,
         from: &'a str,
-        to: &'a str,
-        lease: i64,
+        /// The lock, the hold that begins, and its place.
+        to: Attempt<'a>,
         not_after: i64,
-        channel: &'a str,
-        sharded: bool,
+        line_first: bool,
     },
     Inspect {
         lock: &'a str,
@@ -57,8 +84,7 @@ pub(super) enum Request<'a> {
         lock: &'a str,
         expected: &'a str,
         not_after: i64,
-        channel: &'a str,
-        sharded: bool,
+        announce: Announce<'a>,
         client_channel: &'a str,
     },
 }
@@ -71,7 +97,7 @@ impl Request<'_> {
             | Self::HandOff { not_after, .. }
             | Self::Force { not_after, .. } => Some(*not_after),
             Self::Release { .. }
-            | Self::ReleaseMany { .. }
+            | Self::ReleaseMany(_)
             | Self::ReleaseAt { .. }
             | Self::Inspect { .. } => None,
         }
@@ -107,6 +133,28 @@ impl<'a> Arguments<'a> {
         self.number(place, 1, LONGEST_LEASE)
     }
 
+    fn flag(&self, place: usize) -> Result<bool, i64> {
+        match self.text(place)? {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err(as_place(place)),
+        }
+    }
+
+    fn mode(&self, place: usize) -> Result<Mode, i64> {
+        match self.text(place)? {
+            "try" => Ok(Mode::Try),
+            "first" => Ok(Mode::First),
+            "again" => Ok(Mode::Again),
+            _ => Err(as_place(place)),
+        }
+    }
+
+    /// The channel is in this place, the verb behind it.
+    fn announce(&self, line: Option<&'a str>, place: usize) -> Result<Announce<'a>, i64> {
+        Ok(Announce { line, channel: self.text(place)?, sharded: self.sharded(place + 1)? })
+    }
+
     fn sharded(&self, place: usize) -> Result<bool, i64> {
         match self.text(place)? {
             "PUBLISH" => Ok(false),
@@ -123,42 +171,23 @@ fn as_place(place: usize) -> i64 {
 /// The first place that is wrong is the one that is named.
 pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
     let (args, keys) = (Arguments(&call.args), &call.keys);
-    let lock = keys.first().unwrap_or_default();
-    let fence = keys.iter().nth(1).unwrap_or_default();
+    let key = |place: usize| keys.iter().nth(place);
+    let lock = key(0).unwrap_or_default();
     Ok(match call.script.name.rsplit('/').next().unwrap_or_default() {
-        "acquire" => Request::Acquire {
-            lock,
-            fence,
-            field: args.text(1)?,
-            count: args.number(2, 1, MOST_LEVELS)?,
-            lease: args.lease(3)?,
-            not_after: args.not_after(4)?,
-        },
+        "acquire" => acquire(call)?,
         "release" => Request::Release {
             lock,
             field: args.text(1)?,
             count: args.number(2, 0, MOST_LEVELS)?,
-            channel: args.text(3)?,
-            sharded: args.sharded(4)?,
+            announce: args.announce(key(1), 3)?,
         },
-        "release_many" => {
-            let sharded = args.sharded(1)?;
-            if call.args.len() != 1 + 2 * keys.len() {
-                return Err(as_place(call.args.len()));
-            }
-            let hold = |(at, key): (usize, &'a str)| {
-                Ok((key, args.text(2 * at + 2)?, args.text(2 * at + 3)?))
-            };
-            let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
-            Request::ReleaseMany { holds, sharded }
-        }
+        "release_many" => release_many(call)?,
         "release_at" => Request::ReleaseAt {
             lock,
             field: args.text(1)?,
             free_at: args.not_after(2)?,
             most: args.lease(3)?,
-            channel: args.text(4)?,
-            sharded: args.sharded(5)?,
+            announce: args.announce(key(1), 4)?,
         },
         "renew" => {
             let not_after = args.not_after(1)?;
@@ -171,31 +200,65 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
             Request::Renew { holds, not_after }
         }
-        "hand_off" => {
-            let (from, to) = (args.text(1)?, args.text(2)?);
-            if from == to {
-                return Err(2);
-            }
-            Request::HandOff {
-                lock,
-                fence,
-                from,
-                to,
-                lease: args.lease(3)?,
-                not_after: args.not_after(4)?,
-                channel: args.text(5)?,
-                sharded: args.sharded(6)?,
-            }
-        }
+        "hand_off" => hand_off(call)?,
         "inspect" => Request::Inspect { lock },
         "force_release" => Request::Force {
             lock,
             expected: args.text(1)?,
             not_after: args.not_after(2)?,
-            channel: args.text(3)?,
-            sharded: args.sharded(4)?,
+            announce: args.announce(key(1), 3)?,
             client_channel: args.text(5)?,
         },
         other => panic!("no such script: {other}"),
     })
+}
+
+fn acquire<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
+    let (args, mut keys) = (Arguments(&call.args), call.keys.iter());
+    let (lock, fence, line) = (keys.next(), keys.next(), keys.next());
+    let field = args.text(1)?;
+    let count = args.number(2, 1, MOST_LEVELS)?;
+    let (lease, not_after) = (args.lease(3)?, args.not_after(4)?);
+    let (mode, ticket, hears) = (args.mode(5)?, args.number(6, 0, LARGEST)?, args.flag(7)?);
+    let announce = match mode {
+        Mode::Again if line.is_some() => args.announce(line, 8)?,
+        _ => Announce { line, channel: "", sharded: false },
+    };
+    let (lock, fence) = (lock.unwrap_or_default(), fence.unwrap_or_default());
+    let attempt = Attempt { lock, fence, field, lease, mode, ticket, hears, announce };
+    Ok(Request::Acquire { attempt, count, not_after })
+}
+
+fn hand_off<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
+    let (args, mut keys) = (Arguments(&call.args), call.keys.iter());
+    let (lock, fence, line) = (keys.next(), keys.next(), keys.next());
+    let (from, field) = (args.text(1)?, args.text(2)?);
+    if from == field {
+        return Err(2);
+    }
+    let (lease, not_after) = (args.lease(3)?, args.not_after(4)?);
+    let announce = args.announce(line, 5)?;
+    let (line_first, hears) = (args.flag(7)?, args.flag(8)?);
+    let (lock, fence) = (lock.unwrap_or_default(), fence.unwrap_or_default());
+    let (mode, ticket) = (Mode::Again, 0);
+    let to = Attempt { lock, fence, field, lease, mode, ticket, hears, announce };
+    Ok(Request::HandOff { from, to, not_after, line_first })
+}
+
+/// The lines of all holds stand behind their locks, or nowhere.
+fn release_many<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
+    let (args, keys) = (Arguments(&call.args), &call.keys);
+    let sharded = args.sharded(1)?;
+    let holds = (call.args.len() - 1) / 2;
+    let whole = call.args.len() == 1 + 2 * holds;
+    if !whole || holds == 0 || (keys.len() != holds && keys.len() != 2 * holds) {
+        return Err(as_place(call.args.len()));
+    }
+    let item = |(at, lock): (usize, &'a str)| {
+        let (field, channel) = (args.text(2 * at + 2)?, args.text(2 * at + 3)?);
+        let announce = Announce { line: keys.iter().nth(holds + at), channel, sharded };
+        Ok(Item { lock, field, announce })
+    };
+    let items = keys.iter().take(holds).enumerate().map(item);
+    Ok(Request::ReleaseMany(items.collect::<Result<_, i64>>()?))
 }
