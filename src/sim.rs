@@ -57,6 +57,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::clock::Moment;
 use crate::base::kind::Kind;
+use crate::sim::checker::View;
 use crate::sim::plan::Mask;
 use crate::sim::plan::START;
 use crate::sim::plan::Seed;
@@ -210,12 +211,17 @@ fn rest(world: &mut World) -> Result<(), String> {
     } else {
         Duration::ZERO
     };
-    let wait = lease + Duration::from_secs(6) + back + apart;
+    // The line of those who have died lives for 12 s.
+    let wait = (lease + Duration::from_secs(6)).max(Duration::from_secs(13)) + back + apart;
     let end = world.now.plus(wait);
     world.run_until(end)?;
     let locks = world.locks();
     if !locks.is_empty() {
         return Err(format!("P10: keys are left: {locks:?}"));
+    }
+    let lines: Vec<View> = world.views().into_iter().filter(|view| view.line.is_some()).collect();
+    if !lines.is_empty() && !world.checker.jumped {
+        return Err(format!("P10: lines are left: {lines:?}"));
     }
     for (index, client) in world.clients.iter().enumerate().filter(|(_, client)| client.serves()) {
         let stats = client.counters.snapshot();

@@ -131,6 +131,7 @@ impl Engine {
     /// The lock was reserved for this field.
     fn on_reserved(&mut self, name_id: u64, field: &str) {
         match self.hold_of_field(field).and_then(|id| Some((id, self.holds.get(&id)?.state))) {
+            Some((_, HoldState::Acquiring)) if seeded!(OwnReservationWakes) => {}
             Some((_, HoldState::Acquiring)) => {
                 if let Some(contest) = self.queues.known_contest(name_id) {
                     // The server that says so is well.
@@ -145,7 +146,9 @@ impl Engine {
             }
             _ => {
                 if let Some(contest) = self.queues.known_contest(name_id) {
-                    contest.standing.announced(self.cx.now);
+                    if !seeded!(ReservationIsTimed) {
+                        contest.standing.announced(self.cx.now);
+                    }
                     self.queues.touch(name_id);
                 }
             }
