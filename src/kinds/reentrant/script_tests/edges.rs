@@ -166,6 +166,7 @@ const REFUSALS: &[Refusal] = &[
     ("lock={c:1}@5", "+release a 0 ch PUBLISH", "ZREM", "-3 T", "=", ""),
     ("line=text lock={c:1}@5", "+release a 0 ch PUBLISH", "ZREM", "-3 T", "=", ""),
     ("", "+release a 0 ch PUBLISH", "ZREM", "0 T", "=", ""),
+    ("", "release a 0 ch PUBLISH", "HDEL", "0 T", "=", ""),
     ("line=(b:5)@5", "+release a 0 ch PUBLISH", "ZRANGE", "0 T", "=", ""),
     ("line=(b:5)@5", "+release a 0 ch PUBLISH", "PUBLISH", "0 T", "=", ""),
     ("line=(b:5)@5", "+release a 0 ch PUBLISH", "PEXPIRE", "0 T", "=", "ch=b"),
