@@ -35,9 +35,6 @@
   first in line may have lost its place. If it refuses PEXPIRE, a reservation for this hold may have
   become a hold, which ends when the reservation would have.
 ]]
--- include reentrant/body/reserve.lua
--- include reentrant/body/wait.lua
-
 local lock, fence, line = KEYS[1], KEYS[2], KEYS[3]
 local field, lease_text, mode, channel, verb = ARGV[1], ARGV[3], ARGV[5], ARGV[8], ARGV[9]
 local count, lease, not_after = tonumber(ARGV[2]), tonumber(lease_text), tonumber(ARGV[4])

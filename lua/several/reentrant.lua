@@ -36,9 +36,6 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now_text = string.format("%.0f", now)
 
--- include reentrant/body/reserve.lua
--- include reentrant/body/pass_on.lua
--- include reentrant/body/wait.lua
 local function acquire(
   lock, fence, line, field, count, lease, lease_text, not_after, mode, ticket, hears
 )

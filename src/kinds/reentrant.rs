@@ -9,11 +9,11 @@ use crate::kinds::Scripts;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "reentrant/acquire",
-    includes "reentrant/body/reserve", "reentrant/body/wait", "reentrant/body/acquire"
+    includes "reentrant/body/acquire", "reentrant/body/reserve", "reentrant/body/wait"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "reentrant/release",
-    includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/release"
+    includes "reentrant/body/release", "reentrant/body/reserve"
 );
 pub(crate) static RELEASE_MANY: LazyLock<Script> =
     script!("reentrant/release_many", includes "reentrant/body/reserve", "reentrant/body/pass_on");
@@ -28,8 +28,8 @@ pub(crate) static FORCE_RELEASE: LazyLock<Script> =
 /// Runs several acquires and releases. It includes the same bodies as their own scripts.
 static SEVERAL: LazyLock<Script> = script!(
     "several/reentrant",
-    includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/wait", "reentrant/body/acquire",
-        "reentrant/body/release"
+    includes "reentrant/body/acquire", "reentrant/body/release", "reentrant/body/reserve",
+        "reentrant/body/wait"
 );
 
 /// Which calls may be run together: of a client that names lines, those that name the line; else
