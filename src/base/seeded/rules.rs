@@ -280,7 +280,7 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     (Rule::NestedNeedsItsHold, "if pttl == -2 and count > 1 then return {-2, now} end", ""),
     (
         Rule::RepeatNeverShortens,
-        r#"if pttl < lease then redis.call("PEXPIRE", lock, lease_text) end"#,
+        r#"if pttl < lease or reserved then redis.call("PEXPIRE", lock, lease_text) end"#,
         r#"redis.call("PEXPIRE", lock, lease_text)"#,
     ),
     (
@@ -320,13 +320,13 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleasePublishes,
-        "field) == 0 then return {-3, now} end\nlocal receivers = redis.pcall(verb, channel, \"0\")",
-        "field) == 0 then return {-3, now} end\nlocal receivers = 0",
+        r#"if not receivers then receivers = redis.pcall(verb, channel, "0") end"#,
+        "receivers = receivers or 0",
     ),
     (
         Rule::OwnFieldReleased,
-        r#"if redis.call("HDEL", lock, field) == 0 then return {-3, now} end"#,
-        r#"redis.call("DEL", lock)"#,
+        r#"fields == 0 or redis.call("HDEL", lock, field) == 0 then"#,
+        r#"fields == 0 or redis.call("DEL", lock) == 0 then"#,
     ),
     (
         Rule::ForceNamesItsHold,
