@@ -161,7 +161,7 @@ rules! {
     /// A contender sleeps at most until the holder's time to live ends.
     SleepEndsWithKey: Sim(100),
     /// A contender never sleeps without an end.
-    SleepEnds: Sim(100),
+    SleepEnds: Sim(1_000),
     /// The last release always publishes.
     ReleasePublishes: Sim(100),
 
