@@ -57,6 +57,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::clock::Moment;
 use crate::base::kind::Kind;
+use crate::base::name::WireProfile;
 use crate::sim::checker::View;
 use crate::sim::plan::Mask;
 use crate::sim::plan::START;
@@ -438,21 +439,25 @@ fn everybody_in_a_crowd_gets_a_share() {
     }
 }
 
-/// Stepping back costs something where PUBLISH does not tell whether there is anybody to step back
-/// for.
+/// Without a line a client pauses after its hand-offs, also where PUBLISH does not tell whether there
+/// is anybody to pause for.
 #[test]
 fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
-    for (clients, tasks) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
+    // How many tenths are left, at least.
+    let profiles = [(WireProfile::Native, 9), (WireProfile::Redisson, 8)];
+    let crowds = [(1, 2), (1, 3), (2, 2), (2, 3)];
+    let both = profiles.into_iter().flat_map(|profile| crowds.map(|crowd| (profile, crowd)));
+    for ((profile, tenths), (clients, tasks)) in both {
         let [without, with] = [false, true].map(|hand_off| -> u64 {
             let grants = |seed| {
-                let mut world = World::plain_crowd(seed, clients, tasks, hand_off);
+                let mut world = World::plain_crowd(seed, profile, clients, tasks, hand_off);
                 contend(&mut world).unwrap().iter().sum::<u64>()
             };
             (0..runs_of_each()).map(grants).sum()
         });
         assert!(
-            with * 10 >= without * 9,
-            "{clients} clients of {tasks} tasks: {with}, without {without}"
+            with * 10 >= without * tenths,
+            "{profile}, {clients} clients of {tasks} tasks: {with}, without {without}"
         );
     }
 }
@@ -468,7 +473,7 @@ fn spread(distances: &[u64], idle_listeners: usize, hold: Duration) -> Vec<u64> 
     sum
 }
 
-/// A tenth of a fair share: whoever is near is back much sooner, and gets the rest.
+/// Half of a fair share: the lock goes by ticket, but whoever is near is back in line sooner.
 #[test]
 fn who_is_far_away_is_not_kept_out() {
     let crowds: [&[u64]; 5] = [
@@ -482,18 +487,22 @@ fn who_is_far_away_is_not_kept_out() {
         let grants = spread(distances, 0, Duration::from_millis(20));
         println!("{distances:?}: {grants:?}");
         let (all, clients) = (grants.iter().sum::<u64>(), grants.len() as u64);
-        assert!(grants.iter().all(|own| own * 10 * clients >= all), "{distances:?}: {grants:?}");
+        assert!(grants.iter().all(|own| own * 2 * clients >= all), "{distances:?}: {grants:?}");
     }
 }
 
-/// Nobody can tell those who only listen from those who are far away.
+/// A listener stands in no line.
 #[test]
 fn who_only_listens_does_not_stop_the_others() {
     for distances in [&[0][..], &[0, 0], &[0, 0, 0]] {
         let grants = |listeners| spread(distances, listeners, Duration::ZERO).iter().sum::<u64>();
         let [unheard, heard] = [0, 1].map(grants);
         println!("{} clients: {heard}, unheard {unheard}", distances.len());
-        assert!(heard * 4 >= unheard, "{} clients: {heard}, unheard {unheard}", distances.len());
+        assert!(
+            heard * 10 >= unheard * 9,
+            "{} clients: {heard}, unheard {unheard}",
+            distances.len()
+        );
     }
 }
 

@@ -144,12 +144,18 @@ impl World {
     }
 
     /// A crowd in a cluster in which PUBLISH does not count all of it.
-    pub(super) fn plain_crowd(seed: u64, clients: usize, tasks: usize, hand_off: bool) -> Self {
+    pub(super) fn plain_crowd(
+        seed: u64,
+        profile: WireProfile,
+        clients: usize,
+        tasks: usize,
+        hand_off: bool,
+    ) -> Self {
         Self::crowd_of(seed, |drawn| {
             let cluster =
                 Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
             let (hold, horizon) = (Duration::ZERO, Plan::crowded_for(Duration::ZERO));
-            Plan { clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
+            Plan { profile, clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
         })
     }
 

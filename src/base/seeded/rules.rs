@@ -161,7 +161,7 @@ rules! {
     /// A contender sleeps at most until the holder's time to live ends.
     SleepEndsWithKey: Sim(100),
     /// A contender never sleeps without an end.
-    SleepEnds: Sim(100),
+    SleepEnds: Sim(1_000),
     /// The last release always passes the lock on, to the first in line or by a message to all.
     ReleasePublishes: Sim(100),
 
@@ -290,10 +290,10 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleaseComparesNoCounts,
-        r#"or redis.call("HDEL", lock, field) == 0 then"#,
+        r#"fields > 0 and redis.call("HDEL", lock, field) == 1"#,
         concat!(
-            r#"or tonumber(redis.call("HGET", lock, field) or 1) > 1 "#,
-            r#"or redis.call("HDEL", lock, field) == 0 then"#
+            r#"fields > 0 and tonumber(redis.call("HGET", lock, field) or 1) <= 1 "#,
+            r#"and redis.call("HDEL", lock, field) == 1"#
         ),
     ),
     (
@@ -323,13 +323,13 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleasePublishes,
-        "if fields == 1 then return {1, now, pass_on(lock, line, channel, verb)} end",
-        "if fields == 1 then return {1, now, 0} end",
+        r#"if not receivers then receivers = redis.pcall(verb, channel, "0") end"#,
+        "receivers = receivers or 0",
     ),
     (
         Rule::OwnFieldReleased,
-        r#"or redis.call("HDEL", lock, field) == 0 then"#,
-        r#"or redis.call("DEL", lock) == 0 then"#,
+        r#"fields > 0 and redis.call("HDEL", lock, field) == 1"#,
+        r#"fields > 0 and redis.call("DEL", lock) == 1"#,
     ),
     (
         Rule::ForceNamesItsHold,
@@ -341,7 +341,16 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
         "local first = line and redis.pcall(\"ZRANGE\", line, 0, 0)[1]\n  local receivers",
         "local first = line and redis.pcall(\"ZRANGE\", line, -1, -1)[1]\n  local receivers",
     ),
-    (Rule::LeavingPassesOn, "if first then reserve(lock, line, first, channel, verb) end", ""),
+    (
+        Rule::FreedGoesToFirst,
+        "local first = redis.pcall(\"ZRANGE\", line, 0, 0)[1]\n  receivers",
+        "local first = redis.pcall(\"ZRANGE\", line, -1, -1)[1]\n  receivers",
+    ),
+    (
+        Rule::LeavingPassesOn,
+        "receivers = first and reserve(lock, line, first, channel, verb)\nend",
+        "receivers = is_own and first and reserve(lock, line, first, channel, verb)\nend",
+    ),
     (
         Rule::ReservedLeavesLine,
         r#"if type(redis.pcall("ZREM", line, first)) == "table" then return nil end"#,
