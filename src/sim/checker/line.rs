@@ -266,6 +266,14 @@ impl Checker {
                 look_at_entry(command, hears, is)?;
             }
             self.note_ticket(is, client, place.ticket, hears && !refuses, clients);
+            let named = match command {
+                Command::Acquire { wait: WaitMode::Again { ticket, .. }, .. } => *ticket,
+                _ => 0,
+            };
+            // A server whose clock went back may give a ticket twice.
+            if let Some(line) = self.line_mut(&is.name).filter(|_| named != place.ticket) {
+                line.over.remove(&client);
+            }
         }
         if waits_in_line(command) {
             if let Some(line) = self.line_mut(&is.name) {
