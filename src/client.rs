@@ -200,6 +200,10 @@ impl LockClient {
     /// instead. Redis 6.2 cannot report them, and the report then says that the scripts are denied.
     /// Nothing of it is counted in [`stats`](Self::stats), except its subscriptions while it runs.
     ///
+    /// Take a finding about a channel or about the [line](crate::docs::waiting) as an error also if
+    /// locks seem to work: a client that can never subscribe, or may not use the line, has no place
+    /// in it, and can starve behind those who have one.
+    ///
     /// It takes a few round trips; with a server that does not answer, up to one command timeout
     /// for each of several commands.
     ///

@@ -11,8 +11,8 @@ macro_rules! lua {
     };
 }
 
-/// A script of `lua/`. If it includes other files, their texts stand behind its `-- include` lines,
-/// and it is a `LazyLock`.
+/// A script of `lua/`. If it includes other files, their texts stand behind the `-- include` lines,
+/// and it is a `LazyLock`. A file that includes others is named before them.
 macro_rules! script {
     ($name:literal) => {
         $crate::backend::Script { name: $name, source: lua!($name) }

@@ -19,7 +19,7 @@
 //!     inner.unlock().await?; // hold count 1
 //! }
 //! outer.run(work()).await?; // ends the work if the lock is lost
-//! outer.unlock().await?; // the key is gone, and one waiter of each process is woken
+//! outer.unlock().await?; // the first in line is told that the lock is reserved for it
 //! # Ok(())
 //! # }
 //! ```
@@ -118,10 +118,11 @@
 //! | runs under | Tokio, or any executor inside a scope | any executor |
 //! | use it for | functions that lock and call each other | everything else |
 //!
-//! Both use the same key, so they exclude each other. Locks that are fair across processes,
-//! read-write locks, semaphores and locks on several names at once do not exist here yet. Waiters
-//! of one client are served in order. Between processes there is no fixed order, but a process that
-//! has released a lock steps back until the others have had a turn.
+//! Both use the same key, so they exclude each other. Read-write locks, semaphores, locks on
+//! several names at once, and locks that are fair to each single caller do not exist here yet.
+//! Waiters of one client are served in order. Clients that wait stand in a line that the server
+//! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
+//! at most 17 and for some 50 ms. See [waiting](docs::waiting).
 //!
 //! # What you get, and what no lease lock can give
 //!
@@ -257,8 +258,8 @@
 //! | `acquire` | span around an acquisition (`name`, `owner`, `outcome`) | debug |
 //! | | granted (`name`, `hold`, `token`, `waited`) | debug |
 //! | `wait` | held by another (`name`, `holder`, `pttl`) | debug |
-//! | | the first in line has waited for more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
-//! | | waiting for 10 s for a hold of this same client; several grants without wake-ups | warn |
+//! | | the first of this client's waiters has waited for more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
+//! | | waiting for 10 s for a hold of this same client; several grants without wake-ups; the lock was reserved for this client several times in a row, and its attempts came too late (`name`, `in_a_row`) | warn |
 //! | `renew` | renewed (`holds`) | trace |
 //! | | renewal failed (`holds`, `cause`); no renewal confirmed for half a lease (`holds`, and `name`, `hold` of one of them), not logged while the connection is known to be down; the server's clock jumped | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
@@ -351,6 +352,10 @@ pub mod docs {
     #[doc = include_str!("docs_links.md")]
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
+
+    #[doc = include_str!("docs_links.md")]
+    #[doc = include_str!("../docs/waiting.md")]
+    pub mod waiting {}
 }
 
 /// The README's code has to compile.

@@ -57,6 +57,8 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::clock::Moment;
 use crate::base::kind::Kind;
+use crate::base::name::WireProfile;
+use crate::sim::checker::View;
 use crate::sim::plan::Mask;
 use crate::sim::plan::START;
 use crate::sim::plan::Seed;
@@ -177,12 +179,15 @@ fn drain(world: &mut World) -> Result<(), String> {
 }
 
 /// P13: of those who want the same lock all the time everybody gets a share, be it a quarter of a
-/// fair one.
+/// fair one. A client with one patient task gets the lock once where others hand it off 16 times.
 fn share(seed: u64) -> Result<(), String> {
     let mut world = World::crowd(seed);
     let grants = contend(&mut world)?;
     let sum: u64 = grants.iter().sum();
-    if sum < 100 || grants.iter().any(|own| own * 4 * (grants.len() as u64) < sum) {
+    let clients = grants.len() as u64;
+    let part = |client| if world.plan.hurried && client == 0 { 17 } else { 4 };
+    let is_kept_out = |(client, own): (usize, &u64)| own * part(client) * clients < sum;
+    if sum < 100 || grants.iter().enumerate().any(is_kept_out) {
         return Err(format!("P13: some of the crowd are kept out: {grants:?} {:?}", world.plan));
     }
     world.calm_down()?;
@@ -210,12 +215,17 @@ fn rest(world: &mut World) -> Result<(), String> {
     } else {
         Duration::ZERO
     };
-    let wait = lease + Duration::from_secs(6) + back + apart;
+    // The line of those who have died lives for 12 s.
+    let wait = (lease + Duration::from_secs(6)).max(Duration::from_secs(13)) + back + apart;
     let end = world.now.plus(wait);
     world.run_until(end)?;
     let locks = world.locks();
     if !locks.is_empty() {
         return Err(format!("P10: keys are left: {locks:?}"));
+    }
+    let lines: Vec<View> = world.views().into_iter().filter(|view| view.line.is_some()).collect();
+    if !lines.is_empty() && !world.checker.jumped {
+        return Err(format!("P10: lines are left: {lines:?}"));
     }
     for (index, client) in world.clients.iter().enumerate().filter(|(_, client)| client.serves()) {
         let stats = client.counters.snapshot();
@@ -432,21 +442,25 @@ fn everybody_in_a_crowd_gets_a_share() {
     }
 }
 
-/// Stepping back costs something where PUBLISH does not tell whether there is anybody to step back
-/// for.
+/// Without a line a client pauses after its hand-offs, also where PUBLISH does not tell whether there
+/// is anybody to pause for.
 #[test]
 fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
-    for (clients, tasks) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
+    // How many tenths are left, at least.
+    let profiles = [(WireProfile::Native, 9), (WireProfile::Redisson, 8)];
+    let crowds = [(1, 2), (1, 3), (2, 2), (2, 3)];
+    let both = profiles.into_iter().flat_map(|profile| crowds.map(|crowd| (profile, crowd)));
+    for ((profile, tenths), (clients, tasks)) in both {
         let [without, with] = [false, true].map(|hand_off| -> u64 {
             let grants = |seed| {
-                let mut world = World::plain_crowd(seed, clients, tasks, hand_off);
+                let mut world = World::plain_crowd(seed, profile, clients, tasks, hand_off);
                 contend(&mut world).unwrap().iter().sum::<u64>()
             };
             (0..runs_of_each()).map(grants).sum()
         });
         assert!(
-            with * 10 >= without * 9,
-            "{clients} clients of {tasks} tasks: {with}, without {without}"
+            with * 10 >= without * tenths,
+            "{profile}, {clients} clients of {tasks} tasks: {with}, without {without}"
         );
     }
 }
@@ -462,7 +476,7 @@ fn spread(distances: &[u64], idle_listeners: usize, hold: Duration) -> Vec<u64> 
     sum
 }
 
-/// A tenth of a fair share: whoever is near is back much sooner, and gets the rest.
+/// Half of a fair share: the lock goes by ticket, but whoever is near is back in line sooner.
 #[test]
 fn who_is_far_away_is_not_kept_out() {
     let crowds: [&[u64]; 5] = [
@@ -476,18 +490,22 @@ fn who_is_far_away_is_not_kept_out() {
         let grants = spread(distances, 0, Duration::from_millis(20));
         println!("{distances:?}: {grants:?}");
         let (all, clients) = (grants.iter().sum::<u64>(), grants.len() as u64);
-        assert!(grants.iter().all(|own| own * 10 * clients >= all), "{distances:?}: {grants:?}");
+        assert!(grants.iter().all(|own| own * 2 * clients >= all), "{distances:?}: {grants:?}");
     }
 }
 
-/// Nobody can tell those who only listen from those who are far away.
+/// A listener stands in no line.
 #[test]
 fn who_only_listens_does_not_stop_the_others() {
     for distances in [&[0][..], &[0, 0], &[0, 0, 0]] {
         let grants = |listeners| spread(distances, listeners, Duration::ZERO).iter().sum::<u64>();
         let [unheard, heard] = [0, 1].map(grants);
         println!("{} clients: {heard}, unheard {unheard}", distances.len());
-        assert!(heard * 4 >= unheard, "{} clients: {heard}, unheard {unheard}", distances.len());
+        assert!(
+            heard * 10 >= unheard * 9,
+            "{} clients: {heard}, unheard {unheard}",
+            distances.len()
+        );
     }
 }
 

@@ -26,10 +26,13 @@ use tokio::sync::oneshot;
 const BLOCKS: usize = 30;
 const PAIRS: u32 = 300;
 const ACQUIRE: &str = concat!(
+    include_str!("../../lua/reentrant/body/pass_on.lua"),
+    include_str!("../../lua/reentrant/body/wait.lua"),
     include_str!("../../lua/reentrant/acquire.lua"),
     include_str!("../../lua/reentrant/body/acquire.lua")
 );
 const RELEASE: &str = concat!(
+    include_str!("../../lua/reentrant/body/pass_on.lua"),
     include_str!("../../lua/reentrant/release.lua"),
     include_str!("../../lua/reentrant/body/release.lua")
 );
@@ -119,21 +122,26 @@ impl Bare {
         let name = format!("bench:{}", client.id());
         let field = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:1";
         let channel = format!("redisson_lock__channel__{{{name}}}");
+        let line = format!("redisson_lock_line__{{{name}}}");
         let words =
             |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let acquire = Self::load(&client, ACQUIRE).await;
         let acquire = words(&[
             &acquire,
-            "2",
+            "3",
             &name,
             "redisson_lock_fence:{1}",
+            &line,
             field,
             "1",
             "30000",
             "9000000000000000",
+            "first",
+            "0",
+            "0",
         ]);
         let release = Self::load(&client, RELEASE).await;
-        let release = words(&[&release, "1", &name, field, "0", &channel, "PUBLISH"]);
+        let release = words(&[&release, "2", &name, &line, field, "0", &channel, "PUBLISH"]);
         Self { client, acquire, release }
     }
 

@@ -27,14 +27,21 @@ use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
 pub(crate) const ACQUIRE: &str = concat!(
+    include_str!("../../lua/reentrant/body/pass_on.lua"),
+    include_str!("../../lua/reentrant/body/wait.lua"),
     include_str!("../../lua/reentrant/acquire.lua"),
     include_str!("../../lua/reentrant/body/acquire.lua")
 );
 pub(crate) const RELEASE: &str = concat!(
+    include_str!("../../lua/reentrant/body/pass_on.lua"),
     include_str!("../../lua/reentrant/release.lua"),
     include_str!("../../lua/reentrant/body/release.lua")
 );
-pub(crate) const HAND_OFF: &str = include_str!("../../lua/reentrant/hand_off.lua");
+pub(crate) const HAND_OFF: &str = concat!(
+    include_str!("../../lua/reentrant/body/pass_on.lua"),
+    include_str!("../../lua/reentrant/body/wait.lua"),
+    include_str!("../../lua/reentrant/hand_off.lua")
+);
 const LEASE_MS: &str = "30000";
 /// However late it comes.
 const NOT_AFTER: &str = "9000000000000000";
@@ -119,6 +126,15 @@ pub(crate) struct Names {
     lock: String,
     pub(crate) channel: String,
     fence: String,
+    line: String,
+}
+
+/// Whether an acquire that is refused stands in line. Then the message of a release names its
+/// field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stands {
+    InLine,
+    Nowhere,
 }
 
 impl Names {
@@ -127,12 +143,24 @@ impl Names {
             lock: name.to_owned(),
             channel: format!("redisson_lock__channel__{{{name}}}"),
             fence: format!("redisson_lock_fence:{{{name}}}"),
+            line: format!("redisson_lock_line__{{{name}}}"),
         }
     }
 
     /// What EVALSHA is given, with the script's digest.
-    pub(crate) fn acquire<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 8] {
-        [digest, "2", &self.lock, &self.fence, field, "1", LEASE_MS, NOT_AFTER]
+    pub(crate) fn acquire<'a>(
+        &'a self,
+        digest: &'a str,
+        field: &'a str,
+        stands: Stands,
+    ) -> [&'a str; 12] {
+        let (mode, hears) = match stands {
+            Stands::InLine => ("first", "1"),
+            Stands::Nowhere => ("try", "0"),
+        };
+        let [lock, fence, line] = [&self.lock, &self.fence, &self.line];
+        let (no_ticket, once) = ("0", "1");
+        [digest, "3", lock, fence, line, field, once, LEASE_MS, NOT_AFTER, mode, no_ticket, hears]
     }
 
     /// The same for a hand-off.
@@ -141,14 +169,18 @@ impl Names {
         digest: &'a str,
         from: &'a str,
         to: &'a str,
-    ) -> [&'a str; 10] {
-        let [lock, fence, channel] = [&self.lock, &self.fence, &self.channel];
-        [digest, "2", lock, fence, from, to, LEASE_MS, NOT_AFTER, channel, "PUBLISH"]
+    ) -> [&'a str; 13] {
+        let [lock, fence, line, channel] = [&self.lock, &self.fence, &self.line, &self.channel];
+        let (line_first, hears) = ("0", "1");
+        [
+            digest, "3", lock, fence, line, from, to, LEASE_MS, NOT_AFTER, channel, "PUBLISH",
+            line_first, hears,
+        ]
     }
 
     /// The same for a release.
-    pub(crate) fn release<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 7] {
-        [digest, "1", &self.lock, field, "0", &self.channel, "PUBLISH"]
+    pub(crate) fn release<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 8] {
+        [digest, "2", &self.lock, &self.line, field, "0", &self.channel, "PUBLISH"]
     }
 }
 
@@ -217,7 +249,8 @@ impl Bare {
     async fn run(&self, ask: Ask) -> i64 {
         let Ask { names, field, acquire } = ask;
         let args: Vec<Value> = if acquire {
-            names.acquire(&self.acquire, &field).map(Value::from).into()
+            // A message wakes any one of a process's waiters, so none of them may be meant.
+            names.acquire(&self.acquire, &field, Stands::Nowhere).map(Value::from).into()
         } else {
             names.release(&self.release, &field).map(Value::from).into()
         };

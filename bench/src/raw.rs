@@ -20,6 +20,7 @@ use crate::floor::FALLBACK;
 use crate::floor::HAND_OFF;
 use crate::floor::Names;
 use crate::floor::RELEASE;
+use crate::floor::Stands;
 
 /// Locks by bare sockets, each as `T` has it.
 pub(crate) struct Sockets<T> {
@@ -91,7 +92,7 @@ impl Single for Raw {
         let field = format!("{}:1", uuid::Uuid::new_v4());
         ask(&mut messages, &command("SUBSCRIBE", &[&names.channel]));
         messages.set_read_timeout(Some(FALLBACK)).expect("a time limit");
-        let acquire = command("EVALSHA", &names.acquire(&acquire, &field));
+        let acquire = command("EVALSHA", &names.acquire(&acquire, &field, Stands::InLine));
         let release = command("EVALSHA", &names.release(&release, &field));
         Self { commands, messages, acquire, release }
     }
@@ -133,7 +134,8 @@ impl Single for Relay {
         let names = Names::of(name);
         let client = uuid::Uuid::new_v4();
         let [one, other] = [1, 2].map(|hold| format!("{client}:{hold}"));
-        let answer = ask(&mut commands, &command("EVALSHA", &names.acquire(&acquire, &one)));
+        let acquire = names.acquire(&acquire, &one, Stands::Nowhere);
+        let answer = ask(&mut commands, &command("EVALSHA", &acquire));
         assert!(is_granted(&answer), "{answer}");
         let hand_offs = [(&one, &other), (&other, &one)];
         let hand_offs =

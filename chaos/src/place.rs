@@ -228,20 +228,23 @@ return found";
 
 /// Locks and waiting lines.
 pub(crate) fn keys(connection: &mut Connection) -> RedisResult<Vec<Key>> {
-    let keys: Vec<(String, i64, String, Vec<(String, u64)>)> =
-        ask(connection, &["EVAL", KEYS, "0"])?;
-    let key = |(name, left, kind, fields): (String, i64, String, Vec<(String, u64)>)| {
-        let content = match kind.as_str() {
-            "hash" => {
-                let field = |(hold, count)| Field { hold, count };
-                Content::Lock(fields.into_iter().map(field).collect())
-            }
-            "zset" => Content::Line,
-            _ => Content::Other(kind),
-        };
-        Key { name, left, content }
+    let found: Vec<Found> = ask(connection, &["EVAL", KEYS, "0"])?;
+    Ok(found.into_iter().map(key).collect())
+}
+
+/// Name, time to live, type, and of a hash its fields.
+type Found = (String, i64, String, Vec<(String, u64)>);
+
+fn key((name, left, kind, fields): Found) -> Key {
+    let content = match kind.as_str() {
+        "hash" => {
+            let field = |(hold, count)| Field { hold, count };
+            Content::Lock(fields.into_iter().map(field).collect())
+        }
+        "zset" => Content::Line,
+        _ => Content::Other(kind),
     };
-    Ok(keys.into_iter().map(key).collect())
+    Key { name, left, content }
 }
 
 /// What a server says of itself.

@@ -1,5 +1,6 @@
 --[[
-  Tells what the user who runs this may do, by the server's own word (Redis 7, Valkey). Touches nothing.
+  Tells what the user who runs this may do, by the server's own word (Redis 7, Valkey). Touches
+  nothing.
 
   ARGV[2i-1]  command  in lower case
   ARGV[2i]    target   key or channel that it would be used with

@@ -9,9 +9,9 @@
   ARGV[2]  count      1 takes a free lock; 2 and more need a hold that has it
   ARGV[3]  lease_ms   time to live, never shortened; decimal digits, as Redis reads them
   ARGV[4]  not_after  server time in us after which nothing is granted
-  ARGV[5]  mode       "try" does not wait; "first" and "again" wait. A lock that is free is granted to
-                      "try" and "first", which must have no place; with "again" it goes to the first
-                      in line, and without a line's key to nobody
+  ARGV[5]  mode       "try" does not wait; "first" and "again" wait. A lock that is free is granted
+                      to "try" and "first", which must have no place; with "again" it goes to the
+                      first in line, and without a line's key to nobody
   ARGV[6]  ticket     of the waiter; 0 if it has none
   ARGV[7]  hears      1 if it hears the messages of the channel, else 0
   ARGV[8]  channel    where a reservation is announced; needed for "again" with a line
@@ -21,8 +21,8 @@
     {1, time, token}         granted or counted; token 0 when count is not 1
     {0, time, pttl, holder}  held by another, or reserved for it; pttl -1: without a time to live
     {0, time, pttl, holder, ticket, rank}
-                             the same to somebody who waits and has named the line; rank is the number
-                             of places with lower tickets
+                             the same to somebody who waits and has named the line; rank is the
+                             number of places with lower tickets
     {-1, time}               late: nothing done
     {-2, time}               count >= 2 and the key is gone
     {-3, time}               count >= 2 and another hold has the key, or it is reserved
@@ -35,9 +35,6 @@
   first in line may have lost its place. If it refuses PEXPIRE, a reservation for this hold may have
   become a hold, which ends when the reservation would have.
 ]]
--- include reentrant/body/pass_on.lua
--- include reentrant/body/wait.lua
-
 local lock, fence, line = KEYS[1], KEYS[2], KEYS[3]
 local field, lease_text, mode, channel, verb = ARGV[1], ARGV[3], ARGV[5], ARGV[8], ARGV[9]
 local count, lease, not_after = tonumber(ARGV[2]), tonumber(lease_text), tonumber(ARGV[4])

@@ -20,6 +20,7 @@
     {-3, time}            another hold or value has the key, or it is a read-write lock
     {-9, time, n}         ARGV[n] not allowed
 ]]
+-- include reentrant/body/reserve.lua
 -- include reentrant/body/pass_on.lua
 
 local lock, line = KEYS[1], KEYS[2]

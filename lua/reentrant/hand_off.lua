@@ -17,8 +17,8 @@
   Returns {code, time in us, ...}
     {1, time, token}       granted to `to`; nothing published
     {5, time, pttl, holder, ticket, rank}
-                           `from` is released, and the lock reserved for the first in line, the holder;
-                           `to` waits in the line with that ticket, if it hears
+                           `from` is released, and the lock reserved for the first in line, the
+                           holder; `to` waits in the line with that ticket, if it hears
     {0, time}              the key is gone; nothing created
     {2, time, receivers}   Redis refused the grant: `from` is released and passed on
     {3, time, receivers}   the hash has other fields: `from` is released and published, nothing
@@ -29,6 +29,7 @@
     {-3, time}             another hold has the key, or it is reserved
     {-9, time, n}          ARGV[n] not allowed
 ]]
+-- include reentrant/body/reserve.lua
 -- include reentrant/body/pass_on.lua
 -- include reentrant/body/wait.lua
 
@@ -107,7 +108,7 @@ end
 local first, ticket, rank, has_place
 if line and line_first == "1" and not has_to then
   first = redis.pcall("ZRANGE", line, 0, 0, "WITHSCORES")
-  if first[1] then
+  if first[1] and first[1] ~= to then
     ticket, rank, has_place = place_in(line, to, 0, now, first)
   end
 end

@@ -22,8 +22,6 @@
     {-3, time}            another hold has the key, or, if the count is not 0, it is reserved
     {-9, time, n}         ARGV[n] not allowed
 ]]
--- include reentrant/body/pass_on.lua
-
 local lock, line = KEYS[1], KEYS[2]
 local field, count, channel, verb = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 

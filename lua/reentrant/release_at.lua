@@ -22,6 +22,7 @@
     {-3, time}            another hold has the key, or it is reserved
     {-9, time, n}         ARGV[n] not allowed
 ]]
+-- include reentrant/body/reserve.lua
 -- include reentrant/body/pass_on.lua
 
 local lock, line = KEYS[1], KEYS[2]

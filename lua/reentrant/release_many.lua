@@ -13,6 +13,7 @@
                             hash has other fields, or Redis refused to touch it
     {-9, time, n}           ARGV[n] not allowed
 ]]
+-- include reentrant/body/reserve.lua
 -- include reentrant/body/pass_on.lua
 
 local verb = ARGV[1]

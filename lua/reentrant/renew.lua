@@ -7,8 +7,8 @@
   ARGV[2i+1]   lease_ms   of KEYS[i]; 1 asks whether the hold is there and extends nothing
 
   Returns {code, time in us, ...}
-    {1, time, r1, r2, ...}  for each key: 1 renewed, 0 gone, -3 another hold or value has the key, or
-                            it is reserved, -5 Redis refused to touch this key
+    {1, time, r1, r2, ...}  for each key: 1 renewed, 0 gone, -3 another hold or value has the key,
+                            or it is reserved, -5 Redis refused to touch this key
     {-1, time}              late: nothing done
     {-9, time, n}           ARGV[n] not allowed
 ]]

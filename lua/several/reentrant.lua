@@ -5,8 +5,8 @@
   KEYS[key]    lock      of each operation, after the keys of the one before
   KEYS[key+1]  fence     of an acquire; the last key of each operation is its line, if marks begin
                          with `+`
-  ARGV[1]      marks     `+` or `-`; then a letter for each operation: a acquire, r release, with what
-                         follows here; A and R with all seven or four arguments of its own
+  ARGV[1]      marks     `+` or `-`; then a letter for each operation: a acquire, r release, with
+                         what follows here; A and R with all seven or four arguments of its own
   ARGV[2]      count     of acquires
   ARGV[3]      lease_ms  of acquires
   ARGV[4]      not_after of acquires
@@ -15,8 +15,8 @@
   ARGV[7]      hears     of acquires
   ARGV[8]      count     of releases
   ARGV[9]      verb      of releases
-  ARGV[arg]    …         for each operation what its own script is told, in its order, without those,
-                         from here
+  ARGV[arg]    …         for each operation what its own script is told, in its order, without
+                         those, from here
   ARGV[arg+1]            to here if it is a release;
   ARGV[arg+2]
   ARGV[arg+3]            with all of them to here if it is a release,
@@ -36,8 +36,6 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now_text = string.format("%.0f", now)
 
--- include reentrant/body/pass_on.lua
--- include reentrant/body/wait.lua
 local function acquire(
   lock, fence, line, field, count, lease, lease_text, not_after, mode, ticket, hears
 )

@@ -213,17 +213,23 @@ impl fmt::Display for LockName {
     }
 }
 
-/// How wake-up channels are spelled. As text: `native` or `redisson`.
+/// With whom a client shares its locks, and how it waits for one. As text: `native` or `redisson`.
 ///
-/// Clients wake each other only if they use the same profile.
+/// Clients of different profiles exclude each other. They wake each other, and keep an order, only
+/// if they use the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WireProfile {
-    /// `redisson_lock__channel__{name}`: for clients of this crate. Redisson before 3.2 had the
-    /// same spelling.
+    /// For clients of this crate. Who waits stands in a [line](crate::docs::waiting) that the
+    /// server keeps, and a release tells the first in it, on the channel
+    /// `redisson_lock__channel__{name}`. A client that can never subscribe to that channel has no
+    /// place in the line. It gets the lock only if it is free when the client asks, about every
+    /// 5 s, and can starve while others wait.
     #[default]
     Native,
-    /// `redisson_lock__channel:{name}`: Redisson 3.2 and later.
+    /// Together with Redisson 3.2 and later. There is no line: a release tells all who wait, on the
+    /// channel `redisson_lock__channel:{name}`, and the fastest gets the lock. See
+    /// [the page on Redisson](crate::docs::redisson#fairness).
     Redisson,
 }
 

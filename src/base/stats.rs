@@ -47,7 +47,8 @@ stats! {
     /// How long holds have lasted from grant to the answer of their release, or to their loss, in
     /// microseconds, all together.
     hold_micros,
-    /// Wake-up messages that arrived for a name with waiters.
+    /// Messages that were a reason to try: the lock was reserved for this client, or may be free
+    /// for whoever tries first.
     wake_ups,
     /// Grants won by the attempt that waiters make every 5 s or so in case a wake-up message was
     /// lost. Many of them, compared with `wake_ups`, mean that messages are lost.

@@ -125,8 +125,7 @@ impl RequiredAcl {
         Ok(self)
     }
 
-    /// How wake-up channels are spelled, as in
-    /// [`LockClientBuilder::profile`](crate::LockClientBuilder::profile). Only
+    /// As in [`LockClientBuilder::profile`](crate::LockClientBuilder::profile). Only
     /// [`WireProfile::Native`] has waiting lines, keys beside the locks, and needs permissions for
     /// them.
     pub fn profile(mut self, profile: WireProfile) -> Self {

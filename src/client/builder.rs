@@ -335,8 +335,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// How wake-up channels are spelled. It must be the same for all clients that contend. Default:
-    /// [`WireProfile::Native`].
+    /// With whom this client shares its locks, and how it waits. It must be the same for all clients
+    /// that contend. Default: [`WireProfile::Native`].
     pub fn profile(mut self, profile: WireProfile) -> Self {
         self.profile = profile;
         self
@@ -384,10 +384,11 @@ impl LockClientBuilder {
     }
 
     /// Whether a release may grant to a waiter of this client in the same script (a hand-off).
-    /// Default: yes. There are at most 16 hand-offs in a row, all within 50 ms after the grant that
-    /// began the row; then other clients have their turn. So the release of a lock that was held
-    /// for longer than that is no hand-off. Turning it off lowers the throughput when many tasks of
-    /// one process share a lock, and shortens the waits of other processes.
+    /// Default: yes. There are at most 16 hand-offs in a row before others that wait, all within
+    /// 50 ms after the grant that began the row; then the first in
+    /// [line](crate::docs::waiting) is next, and this client waits behind those who are in it. If
+    /// nobody is, it goes on. Turning it off lowers the throughput when many tasks of one process
+    /// share a lock, and shortens the waits of other processes.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
         self

@@ -124,6 +124,12 @@ fn report_surroundings(report: Report) {
                 "several grants in a row without a wake-up: do all clients use the same wire profile and sharding?"
             );
         }
+        Report::ReservationsMissed { name, in_a_row } => {
+            event!(
+                name: "wait", target: TARGET, parent: None, Level::WARN, ?name, in_a_row,
+                "the lock was reserved for this client several times in a row, and each reservation was over before its attempt arrived: do messages or replies take longer than 1.5 s?"
+            );
+        }
         Report::PublishRefused { name } => {
             event!(
                 name: "release", target: TARGET, parent: None, Level::WARN, ?name,

@@ -161,11 +161,13 @@ impl Engine {
         let name = &self.queues.names[&name_id];
         let contest = name.contest();
         let line = self.cx.has_line(&name.lock) && !contest.lock_alone;
-        let hears =
+        let confirmed =
             || name.known_channel().is_some_and(|known| self.subscriptions.is_confirmed(&known));
+        let hears = || confirmed() || seeded!(HearsOnceConfirmed);
         let mode = if contest.standing.again {
             let announce = self.announce(Some(name_id), &name.lock);
-            WaitMode::Again { ticket: contest.standing.ticket, hears: hears(), announce }
+            let ticket = if seeded!(TicketIsNamed) { 0 } else { contest.standing.ticket };
+            WaitMode::Again { ticket, hears: hears(), announce }
         } else if once {
             WaitMode::Try
         } else {
@@ -180,6 +182,12 @@ impl Engine {
         let Some(id) = self.attempted_hold(name_id) else {
             return self.new_hold(name_id, request, waiter);
         };
+        if seeded!(PlacePassesOn)
+            && self.holds.get(&id).is_some_and(|hold| hold.taker() != Some(request))
+        {
+            self.leave_line(name_id);
+            return self.new_hold(name_id, request, waiter);
+        }
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.owner = waiter.owner;
             hold.set_taker(Some(request));
@@ -202,7 +210,7 @@ impl Engine {
         while let Some(id) = self.attempted_hold(name_id) {
             let has_place =
                 self.queues.names.get(&name_id).is_some_and(|name| name.contest().standing.again);
-            if !has_place {
+            if !has_place || seeded!(LastWaiterLeaves) {
                 self.drop_hold(id);
                 continue;
             }
@@ -343,6 +351,9 @@ impl Engine {
             }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
+                if seeded!(TicketOutlivesUnknown) {
+                    self.leave_line(name_id);
+                }
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
         }
@@ -370,7 +381,9 @@ impl Engine {
             return;
         }
         if let Some(contest) = self.queues.known_contest(hold.name_id) {
-            contest.standing = Standing::default();
+            if !seeded!(TicketEndsWithGrant) {
+                contest.standing = Standing::default();
+            }
         }
         let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };
         let full = from.plus(lease.validity());
@@ -496,6 +509,9 @@ impl Engine {
         contest.known_held = true;
         contest.refused_at = self.cx.now;
         contest.standing.told(self.cx.now, left, fallback, place);
+        if let Some(in_a_row) = contest.standing.missed() {
+            self.cx.report(Report::ReservationsMissed { name: lock.clone(), in_a_row });
+        }
         self.deny_try_locks(name_id);
         let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender())
         else {

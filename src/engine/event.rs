@@ -310,6 +310,12 @@ pub(crate) enum Report {
         name: LockName,
         hold: u64,
     },
+    /// The lock was reserved for this client so many times in a row, and each time the reservation
+    /// was over before its attempt arrived.
+    ReservationsMissed {
+        name: LockName,
+        in_a_row: u32,
+    },
     /// Several grants in a row were won by the fallback poll: wake-ups do not arrive.
     WakeUpsMissing {
         name: LockName,

@@ -13,6 +13,9 @@ use crate::engine::subscriptions::LINGER;
 use crate::engine::subscriptions::Listener;
 use crate::engine::timers::TimerKey;
 
+/// Who had the lock within this time lets those go first who have waited for longer.
+const SERVED: Duration = Duration::from_millis(50);
+
 impl Engine {
     pub(super) fn on_pubsub_up(&mut self) {
         self.subscriptions.connected(&mut self.cx);
@@ -102,6 +105,7 @@ impl Engine {
     fn on_lock_message(&mut self, name_id: u64, payload: &str) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         if !self.cx.has_line(&name.lock) {
+            self.pause_if_served(name_id);
             return self.on_wake_up(name_id);
         }
         for word in payload.split(' ') {
@@ -110,6 +114,18 @@ impl Engine {
                 field if field.contains(':') => self.on_reserved(name_id, field),
                 // For messages that later versions may send.
                 _ => {}
+            }
+        }
+    }
+
+    /// Without a line, a client that had the lock a moment ago pauses once more. Otherwise two clients
+    /// of this crate would pass it to each other past the slower ones of Redisson.
+    fn pause_if_served(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
+        let (now, pause) = (self.cx.now, self.pause_length(&name.lock));
+        if name.had_for(now) < SERVED {
+            if let Some(contest) = self.queues.known_contest(name_id) {
+                contest.pause = now.plus(pause);
             }
         }
     }
@@ -131,10 +147,12 @@ impl Engine {
     /// The lock was reserved for this field.
     fn on_reserved(&mut self, name_id: u64, field: &str) {
         match self.hold_of_field(field).and_then(|id| Some((id, self.holds.get(&id)?.state))) {
+            Some((_, HoldState::Acquiring)) if seeded!(OwnReservationWakes) => {}
             Some((_, HoldState::Acquiring)) => {
                 if let Some(contest) = self.queues.known_contest(name_id) {
                     // The server that says so is well.
                     contest.not_before = Moment::ZERO;
+                    contest.standing.reserved();
                 }
                 self.on_wake_up(name_id);
             }
@@ -144,7 +162,9 @@ impl Engine {
             }
             _ => {
                 if let Some(contest) = self.queues.known_contest(name_id) {
-                    contest.standing.announced(self.cx.now);
+                    if !seeded!(ReservationIsTimed) {
+                        contest.standing.announced(self.cx.now);
+                    }
                     self.queues.touch(name_id);
                 }
             }

@@ -339,8 +339,7 @@ impl Engine {
     fn note_published(&mut self, name_id: u64, receivers: Option<u64>) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let ourselves = u64::from(self.hears_releases(name, receivers));
-        let round_trip = self.cx.servers.round_trip(&name.lock);
-        let (now, pause) = (self.cx.now, round_trip.saturating_mul(4).clamp(PAUSE.0, PAUSE.1));
+        let (now, pause) = (self.cx.now, self.pause_length(&name.lock));
         // Those who could not have it for longer than a pause, where nobody knows how many heard it.
         let kept_out = name.hand_offs() > 0 || name.had_for(now) >= pause;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
@@ -355,6 +354,11 @@ impl Engine {
             }
         }
         self.queues.wake(name_id);
+    }
+
+    /// For how long this client lets others go first, where no line says who is next.
+    pub(super) fn pause_length(&self, lock: &LockName) -> Duration {
+        self.cx.servers.round_trip(lock).saturating_mul(4).clamp(PAUSE.0, PAUSE.1)
     }
 
     /// Whether this client was one of those who were told. It may listen to the channel for another

@@ -14,6 +14,8 @@ use crate::settings::config::Config;
 const WITH_TIMERS: u64 = 8;
 /// They try one after the other, so that the first one of them finds the lock free.
 const STEP: Duration = Duration::from_millis(2);
+/// So many reservations that were missed in a row are reported.
+const SUSPICIOUS: u32 = 3;
 /// How long a lock stays reserved, by the scripts.
 const RESERVATION: Duration = Duration::from_millis(1_500);
 
@@ -27,6 +29,10 @@ pub(super) struct Standing {
     pub(super) ticket: u64,
     /// How many stand before it.
     rank: u64,
+    /// The lock was reserved for it, and it has not tried since.
+    reserved: bool,
+    /// How many reservations in a row were over before its attempt arrived.
+    missed: u32,
     /// The end of what another has.
     timer: Option<Moment>,
     /// The end of the longest sleep, whatever else happens.
@@ -61,6 +67,21 @@ impl Standing {
         if let Some(end) = self.end(now, left) {
             self.timer = Some(self.timer.map_or(end, |timer| timer.min(end)));
         }
+    }
+
+    /// The lock was reserved for it.
+    pub(super) fn reserved(&mut self) {
+        self.reserved = true;
+    }
+
+    /// Another has the lock although it was reserved for this client. Returns how many reservations
+    /// in a row were missed, if that is to be reported.
+    pub(super) fn missed(&mut self) -> Option<u32> {
+        if std::mem::take(&mut self.reserved) {
+            self.missed += 1;
+            return (self.missed == SUSPICIOUS).then_some(self.missed);
+        }
+        None
     }
 
     /// The lock was reserved for somebody else.

@@ -9,28 +9,27 @@ use crate::kinds::Scripts;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "reentrant/acquire",
-    includes "reentrant/body/pass_on", "reentrant/body/wait", "reentrant/body/acquire"
+    includes "reentrant/body/acquire", "reentrant/body/reserve", "reentrant/body/wait"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "reentrant/release",
-    includes "reentrant/body/pass_on", "reentrant/body/release"
+    includes "reentrant/body/release", "reentrant/body/reserve"
 );
 pub(crate) static RELEASE_MANY: LazyLock<Script> =
-    script!("reentrant/release_many", includes "reentrant/body/pass_on");
+    script!("reentrant/release_many", includes "reentrant/body/reserve", "reentrant/body/pass_on");
 pub(crate) static RELEASE_AT: LazyLock<Script> =
-    script!("reentrant/release_at", includes "reentrant/body/pass_on");
+    script!("reentrant/release_at", includes "reentrant/body/reserve", "reentrant/body/pass_on");
 pub(crate) static RENEW: Script = script!("reentrant/renew");
-pub(crate) static HAND_OFF: LazyLock<Script> =
-    script!("reentrant/hand_off", includes "reentrant/body/pass_on", "reentrant/body/wait");
+pub(crate) static HAND_OFF: LazyLock<Script> = script!("reentrant/hand_off", includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/wait");
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
 pub(crate) static FORCE_RELEASE: LazyLock<Script> =
-    script!("reentrant/force_release", includes "reentrant/body/pass_on");
+    script!("reentrant/force_release", includes "reentrant/body/reserve", "reentrant/body/pass_on");
 
 /// Runs several acquires and releases. It includes the same bodies as their own scripts.
 static SEVERAL: LazyLock<Script> = script!(
     "several/reentrant",
-    includes "reentrant/body/pass_on", "reentrant/body/wait", "reentrant/body/acquire",
-        "reentrant/body/release"
+    includes "reentrant/body/acquire", "reentrant/body/release", "reentrant/body/reserve",
+        "reentrant/body/wait"
 );
 
 /// Which calls may be run together: of a client that names lines, those that name the line; else

@@ -20,6 +20,8 @@ pub(super) enum Stream {
     Kind,
     /// Of redirections and logins.
     Access,
+    Profile,
+    Line,
 }
 
 impl Chance {

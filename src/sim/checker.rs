@@ -19,8 +19,12 @@
 //! | P14 | a name stays taken for `at_least` from the grant, and no longer; a guard that is left is not released | `looks`, `server_side` |
 //! | P15 | a kind that forbids hand-offs sends none | `server_side` |
 //! | P16 | whoever waits for a server that refuses the login is told so, and nobody else is | here, `looks` |
+//! | P17 | the lock goes by ticket among those who wait, hear and keep up; a row of hand-offs has an end | `line` |
 //!
-//! All of them hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the
+//! P17 is for kinds and profiles that have a line; a reservation is nobody's hold. P7, P9 and P10
+//! are checked in `line` for what a line adds to them.
+//!
+//! All others hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the
 //! kind which holds may be there together. P3 needs a kind whose tokens protect a resource
 //! (`tokens_protect`), and so does P2 where it compares a token with those given before its wish.
 //! P15 needs one that forbids hand-offs. What is said of *the* hold of a name (P4, P5, P7, P14) is
@@ -31,6 +35,7 @@
 //! by the end of its validity.
 
 mod exclusion;
+mod line;
 mod looks;
 mod server_side;
 mod tests;
@@ -56,6 +61,9 @@ use crate::engine::event::Event;
 use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+pub(super) use crate::sim::checker::line::Executed;
+use crate::sim::checker::line::Line;
+pub(super) use crate::sim::checker::line::View;
 use crate::sim::checker::server_side::Sent;
 use crate::sim::client::Ask;
 use crate::sim::client::Client;
@@ -163,6 +171,7 @@ struct Name {
     // ---- a resource that takes only what comes with the largest token so far
     highest: u64,
     version: u64,
+    line: Line,
 }
 
 impl Name {
@@ -178,6 +187,7 @@ impl Name {
             orphans: Vec::new(),
             highest: 0,
             version: 0,
+            line: Line::default(),
         }
     }
 
@@ -381,6 +391,7 @@ impl Checker {
         for key in own {
             self.live.remove(&key);
         }
+        self.names.values_mut().for_each(|name| name.line.forget(client));
     }
 
     pub(super) fn on_wish(&mut self, now: Moment, client: usize, acquire: &Acquire, to: &Client) {
@@ -725,6 +736,6 @@ impl Checker {
 }
 
 /// By how much a clock is wrong after some time, if it runs so many millionths faster or slower.
-fn drifts_by(time: Duration, drift: u64) -> Duration {
+pub(super) fn drifts_by(time: Duration, drift: u64) -> Duration {
     time / 1_000 * u32::try_from(drift).unwrap_or(0) / 1_000
 }

@@ -14,7 +14,6 @@ use crate::base::cell::Directory;
 use crate::base::clock::Moment;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
-use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::base::stats::Counters;
 use crate::engine::Engine;
@@ -258,7 +257,7 @@ impl Client {
             command_timeout: plan.command_timeout,
             outage_limit: plan.outage_limit,
             fallback: plan.fallback,
-            profile: WireProfile::Native,
+            profile: plan.profile,
             sharding: Sharding::Auto,
             hand_off: plan.hand_off,
             max_waiters: 100,
@@ -340,6 +339,14 @@ impl Client {
     /// Runs, and is meant to go on running.
     pub(super) fn serves(&self) -> bool {
         !self.dead && !self.finished
+    }
+
+    /// Somebody here waits for a name.
+    pub(super) fn waits_for(&self, name: &str) -> bool {
+        let waits = |ask: &Ask| {
+            ask.open && !ask.granted && ask.lock.as_ref().is_some_and(|lock| lock.as_str() == name)
+        };
+        self.asks.values().any(waits)
     }
 
     /// The engine is told of a request.

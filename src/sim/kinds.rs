@@ -34,6 +34,11 @@ impl Place {
         Self { field, count: count.to_string(), left: None }
     }
 
+    /// The lock is reserved for this field, and nobody holds it yet.
+    pub(super) fn is_reservation(&self) -> bool {
+        self.count == "0" && !self.field.ends_with(KEPT)
+    }
+
     /// The hold whose place this is, and whether it was given up and is kept.
     pub(super) fn hold_field(&self) -> (&str, bool) {
         match self.field.strip_suffix(KEPT) {
@@ -57,6 +62,11 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn hold(&self, field: &str) -> Option<&Place> {
         self.holds.iter().find(|hold| hold.field == field)
+    }
+
+    /// The reservation, if the lock is reserved.
+    pub(super) fn reservation(&self) -> Option<&Place> {
+        self.holds.iter().find(|hold| hold.is_reservation())
     }
 }
 

@@ -76,7 +76,7 @@ impl World {
                 self.cut_all(process);
             }
             Nemesis::OutOfMemory => {
-                self.processes[process].keys.set_out_of_memory(true);
+                self.processes[process].set_out_of_memory(true);
                 let wait = self.chance.time(10_000, lease);
                 self.after(wait, Happening::MemoryIsBack(process));
                 self.disturb_users(process, self.now.plus(wait));
@@ -143,6 +143,7 @@ impl World {
         for name in self.names.iter().filter(|name| self.places.owner(name.slot()) != old) {
             replica.keys.remove(time, name.as_str());
             replica.keys.remove(time, &name.fence_key());
+            replica.keys.remove(time, &name.line_key());
         }
         let gap = self.chance.time(1_000, 1_000_000);
         replica.unreachable_until = now.plus(gap);
@@ -187,9 +188,10 @@ impl World {
             let has = self.processes[new].lock(now, &name);
             let is_kept = |was: &Place| {
                 let is = has.as_ref().and_then(|has| has.hold(&was.field));
-                is.is_some_and(|is| is.left >= was.left)
+                is.is_some_and(|is| is.left >= was.left && !is.is_reservation())
             };
-            for was in had.iter().flat_map(|had| &had.holds).filter(|was| !is_kept(was)) {
+            let holds = had.iter().flat_map(|had| &had.holds).filter(|was| !was.is_reservation());
+            for was in holds.filter(|was| !is_kept(was)) {
                 self.checker.breach(
                     now,
                     &was.field,
@@ -198,10 +200,12 @@ impl World {
             }
             let was_there =
                 |is: &Place| had.as_ref().is_some_and(|had| had.hold(&is.field).is_some());
-            for is in has.iter().flat_map(|has| &has.holds).filter(|is| !was_there(is)) {
+            let holds = has.iter().flat_map(|has| &has.holds).filter(|is| !is.is_reservation());
+            for is in holds.filter(|is| !was_there(is)) {
                 self.checker.revive(&is.field);
             }
             self.checker.silence(now, &name);
+            self.checker.restore_line(&name);
             if self.processes[new].fence(now, &name) < self.processes[old].fence(now, &name) {
                 self.checker.fence_was_lost = true;
             }
@@ -241,7 +245,8 @@ impl World {
     }
 
     pub(super) fn breach_all_of(&mut self, lock: &Found, why: &'static str) {
-        for hold in &lock.holds {
+        // A reservation is nobody's hold.
+        for hold in lock.holds.iter().filter(|hold| !hold.is_reservation()) {
             self.checker.breach(self.now, &hold.field, why);
         }
     }
@@ -255,8 +260,16 @@ impl World {
     fn delete(&mut self) {
         let name = self.chance.pick(&self.names).clone();
         let fence = self.chance.permille(250);
+        let line = self.chance.permille(250);
         let process = self.authority(&name);
         let time = self.processes[process].time(self.now);
+        if line {
+            self.say(|| format!("the line of {name} is deleted"));
+            for process in &mut self.processes {
+                process.keys.remove(process.time(self.now), &name.line_key());
+            }
+            return;
+        }
         if fence {
             self.checker.fence_was_lost = true;
             self.processes[process].keys.remove(time, &name.fence_key());
@@ -359,7 +372,7 @@ impl World {
         self.phase = Phase::Draining;
         self.say(|| "no more faults".to_owned());
         for process in &mut self.processes {
-            process.keys.set_out_of_memory(false);
+            process.set_out_of_memory(false);
             process.unreachable_until = Moment::ZERO;
             process.trouble = None;
         }

@@ -14,6 +14,7 @@ use crate::backend::Value;
 use crate::base::clock::Moment;
 use crate::engine::event::Event;
 use crate::kinds::command::Command;
+use crate::sim::checker::Executed;
 use crate::sim::client::Fate;
 use crate::sim::client::Flight;
 use crate::sim::client::Inbound;
@@ -51,6 +52,8 @@ impl World {
             Some(link) => (link.up, link.process, link.connection),
             None => (false, 0, 0),
         };
+        let subscribed = name_of(&command).is_some_and(|name| self.is_subscribed(client, name));
+        self.checker.look_at_hearing(now, &command, &self.clients[client], subscribed)?;
         self.checker.on_send(now, client, op, (&command, timeout), &self.processes[process])?;
         let request = Rc::new(Request {
             client,
@@ -204,16 +207,18 @@ impl World {
 
     fn run(&mut self, request: &Rc<Request>, ghost: bool) -> Result<(), String> {
         request.fate.set(Fate::Executed);
-        if !ghost && self.fault(self.plan.faults.in_script) {
+        let is_script = matches!(request.command.to_call(), Call::Script(_));
+        let refuses = !ghost && is_script && self.fault(self.plan.faults.in_script);
+        if refuses {
             let refused = [*self.chance.pick(&CALLED), *self.chance.pick(&CALLED)];
             let text = *self.chance.pick(&IN_SCRIPT);
             self.processes[request.process].keys.refuse_commands(&refused, text);
             self.say(|| format!("it will be refused {refused:?}: {text}"));
         }
-        let outcome = self.execute(request)?;
+        let outcome = self.execute(request, refuses)?;
         if matches!(outcome, Outcome::Done(_)) && self.fault(self.plan.faults.duplicate) {
             self.say(|| format!("{} once more", request.command.label()));
-            self.execute(request)?;
+            self.execute(request, false)?;
         }
         if !ghost {
             self.answer(request, outcome);
@@ -241,7 +246,7 @@ impl World {
         let here = self.place(request.process, &request.command, request.asking) == Where::Here;
         if matches!(outcome, Outcome::Unknown(_)) && here && self.chance.permille(500) {
             request.fate.set(Fate::Executed);
-            self.execute(request)?;
+            self.execute(request, false)?;
         } else if matches!(outcome, Outcome::NotExecuted(_)) {
             request.fate.set(Fate::Dropped);
         }
@@ -378,15 +383,28 @@ impl World {
         self.clients[client].links.get(&server).map_or(0, |link| link.connection)
     }
 
-    pub(super) fn execute(&mut self, request: &Rc<Request>) -> Result<Outcome<Value>, String> {
+    /// `refuses`: some of the script's own commands are refused.
+    pub(super) fn execute(
+        &mut self,
+        request: &Rc<Request>,
+        refuses: bool,
+    ) -> Result<Outcome<Value>, String> {
         let (process, now) = (request.process, self.now);
         let before = self.locks_at(process);
+        let views = self.views();
+        let refuses = refuses || self.processes[process].is_out_of_memory();
         let outcome = self.processes[process].execute(now, &request.command.to_call());
         let after = self.locks_at(process);
         self.dirty = true;
         self.trace.executed(now, request, &outcome);
         let at = &self.processes[process];
         self.checker.on_executed(now, at, request, &before, &after, &outcome)?;
+        if at.deposed.is_some() {
+            self.deliver_published(process);
+            return Ok(outcome);
+        }
+        let executed = Executed { request, outcome: &outcome, refuses, before: &views };
+        self.checker.on_passed(now, &executed, &self.views(), &self.clients)?;
         self.deliver_published(process);
         Ok(outcome)
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::backend::Script;
 use crate::base::clock::Moment;
 use crate::base::kind::Kind;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 use crate::sim::chance::Chance;
 use crate::sim::kinds;
 
@@ -72,7 +74,7 @@ pub(super) enum Nemesis {
     DataLoss,
     /// FLUSHALL: nobody is told.
     Flush,
-    /// DEL of a lock or of its fence counter, by an operator or by eviction.
+    /// DEL of a lock, of its line or of its fence counter, by an operator or by eviction.
     Delete,
     Plant,
     ClockStep,
@@ -157,6 +159,8 @@ pub(super) struct Plan {
     pub(super) command_timeout: Duration,
     pub(super) outage_limit: Duration,
     pub(super) fallback: Duration,
+    /// In Redisson's profile there are no lines.
+    pub(super) profile: WireProfile,
     pub(super) hand_off: bool,
     pub(super) max_hold_count: u32,
     /// No faults at all, but clients that die: what has to be quick is checked to be quick.
@@ -234,6 +238,7 @@ impl Plan {
                 chance.range(300, 3_000)
             }),
             fallback: Duration::from_millis(fallback),
+            profile: WireProfile::Native,
             hand_off: chance.permille(800),
             max_hold_count: *chance.pick(&[2, 65_535, 65_535]) as u32,
             calm,
@@ -306,6 +311,43 @@ impl Plan {
         self
     }
 
+    /// One of ten is about the line: clients that wait for one name die, nothing else goes wrong, and
+    /// leases are long, so that no end of a lease makes up for a timer.
+    pub(super) fn waiting(self, chance: &mut Chance) -> Self {
+        if !chance.permille(100) {
+            return self;
+        }
+        Self {
+            clients: chance.range(3, 4) as usize,
+            kinds: vec![Kind::Reentrant],
+            lease: Duration::from_secs(10),
+            command_timeout: Duration::from_millis(150),
+            fallback: Duration::from_secs(5),
+            horizon: Duration::from_secs(6),
+            calm: true,
+            faults: Faults::default(),
+            nemeses: vec![Nemesis::Crash],
+            nemesis_every: Duration::from_millis(chance.range(200, 2_000)),
+            deaf_end: false,
+            drift: 0,
+            force: 0,
+            shutdown: 0,
+            at_least: 0,
+            leave: 0,
+            long_hold: 0,
+            think: *chance.pick(&[2_000, 50_000]),
+            profile: WireProfile::Native,
+            ..self
+        }
+    }
+
+    /// One of five has Redisson's profile.
+    pub(super) fn with_profile(self, chance: &mut Chance) -> Self {
+        let profile =
+            if chance.permille(200) { WireProfile::Redisson } else { WireProfile::Native };
+        Self { profile, ..self }
+    }
+
     /// In one of four with faults, logins are refused; in one of three such clusters, nodes
     /// misdirect.
     pub(super) fn with_access_faults(mut self, chance: &mut Chance) -> Self {
@@ -367,6 +409,11 @@ impl Plan {
 
     pub(super) fn has(&self, nemesis: Nemesis) -> bool {
         self.nemeses.contains(&nemesis)
+    }
+
+    /// Whether those who wait for a name stand in a line.
+    pub(super) fn has_line(&self, name: &LockName) -> bool {
+        self.profile == WireProfile::Native && name.kind().has_line()
     }
 
     /// Clocks that run at rates so different that no lease can be relied on.

@@ -1,11 +1,13 @@
 //! Subscriptions and messages, and what happens to them on the way.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::base::clock::Moment;
+use crate::base::name::LockName;
 use crate::base::name::slot_of;
 use crate::engine::event::Event;
 use crate::sim::client::Inbound;
@@ -298,6 +300,15 @@ impl World {
             Duration::ZERO,
             Event::Subscribed { channel, generation, result },
         );
+    }
+
+    /// A server sends this client what is published about a name.
+    pub(super) fn is_subscribed(&self, client: usize, name: &LockName) -> bool {
+        let own = name.channel(self.plan.profile);
+        let has = |((_, _, channel), clients): (&(usize, bool, String), &BTreeSet<usize>)| {
+            **channel == *own && clients.contains(&client)
+        };
+        self.subscribers.iter().any(has)
     }
 
     fn note_subscriber(

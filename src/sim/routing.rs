@@ -9,6 +9,7 @@ use crate::base::name::LockName;
 use crate::base::name::slot_of;
 use crate::engine::event::Event;
 use crate::kinds::command::Command;
+use crate::sim::checker::View;
 use crate::sim::client::Inbound;
 use crate::sim::client::Link;
 use crate::sim::client::server_id;
@@ -16,6 +17,7 @@ use crate::sim::kinds::rules_of;
 use crate::sim::places::Moving;
 use crate::sim::places::Where;
 use crate::sim::places::keys_of;
+use crate::sim::server::FoundLine;
 use crate::sim::world::Happening;
 use crate::sim::world::World;
 
@@ -30,6 +32,24 @@ impl World {
             }
             _ => owner,
         }
+    }
+
+    /// The line of a name. While its slot moves, the line's key may be at either server.
+    pub(super) fn line_of(&self, name: &LockName) -> Option<FoundLine> {
+        let owner = self.places.owner(name.slot());
+        let here = self.processes[owner].line(self.now, name);
+        let moving = self.places.moving.as_ref().filter(|moving| moving.slot == name.slot());
+        here.or_else(|| moving.and_then(|moving| self.processes[moving.to].line(self.now, name)))
+    }
+
+    /// The locks and lines of all names, for whoever's word counts.
+    pub(super) fn views(&self) -> Vec<View> {
+        let view = |name: &LockName| View {
+            name: name.clone(),
+            lock: self.processes[self.authority(name)].lock(self.now, name),
+            line: self.line_of(name),
+        };
+        self.names.iter().map(view).collect()
     }
 
     /// As Redis decides it.
@@ -151,7 +171,7 @@ impl World {
         }
         self.places.moving = Some(Moving { slot: name.slot(), from, to });
         let mut end = Duration::ZERO;
-        for key in [name.to_string(), name.fence_key()] {
+        for key in [name.to_string(), name.fence_key(), name.line_key()] {
             let wait = self.chance.time(500, 200_000);
             end = end.max(wait);
             self.after(wait, Happening::MoveKey(key));
@@ -197,6 +217,7 @@ impl World {
         for name in names {
             self.move_key(name.as_str());
             self.move_key(&name.fence_key());
+            self.move_key(&name.line_key());
         }
         self.places.moving = None;
         self.places.owners[usize::from(slot)] = to;

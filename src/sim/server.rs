@@ -48,6 +48,7 @@ pub(super) struct Process {
     pub(super) trouble: Option<(Moment, &'static str)>,
     /// Another has taken its place; from the second instant on it knows.
     pub(super) deposed: Option<(Moment, Moment)>,
+    out_of_memory: bool,
     /// Scripts that it knows.
     pub(super) loaded: BTreeSet<&'static str>,
     /// What it held before each of the last writes, if a replica may take over.
@@ -69,6 +70,7 @@ impl Process {
             unreachable_until: Moment::ZERO,
             trouble: None,
             deposed: None,
+            out_of_memory: false,
             loaded: BTreeSet::new(),
             history: VecDeque::new(),
             replicated,
@@ -84,6 +86,15 @@ impl Process {
         let snapshot = self.history.get(at).cloned().unwrap_or_else(|| self.keys.snapshot());
         replica.keys.restore(snapshot);
         replica
+    }
+
+    pub(super) fn set_out_of_memory(&mut self, on: bool) {
+        self.out_of_memory = on;
+        self.keys.set_out_of_memory(on);
+    }
+
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.out_of_memory
     }
 
     /// Its clock, in µs.
@@ -156,7 +167,7 @@ impl Process {
         self.history.clear();
         self.paused_until = Moment::ZERO;
         self.trouble = None;
-        self.keys.set_out_of_memory(false);
+        self.set_out_of_memory(false);
         if !with_data {
             self.keys.flush();
         }
@@ -210,9 +221,10 @@ pub(super) fn is_about_login(text: &str) -> bool {
 pub(super) const PASSING: usize = 14;
 
 /// What the scripts call.
-pub(super) const CALLED: [&str; 15] = [
+pub(super) const CALLED: [&str; 21] = [
     "TIME", "PTTL", "PEXPIRE", "PERSIST", "EXISTS", "TYPE", "HGET", "HSET", "HDEL", "HLEN",
-    "HEXISTS", "HKEYS", "GET", "SET", "PUBLISH",
+    "HEXISTS", "HKEYS", "GET", "SET", "PUBLISH", "SPUBLISH", "ZADD", "ZREM", "ZRANGE", "ZSCORE",
+    "ZCOUNT",
 ];
 
 /// What a command within a script is refused with.

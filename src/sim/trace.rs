@@ -6,6 +6,7 @@ use crate::base::clock::Moment;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::kinds::command::Command;
+use crate::kinds::command::WaitMode;
 use crate::sim::client::Request;
 use crate::sim::plan::START;
 
@@ -135,11 +136,17 @@ impl Trace {
 
 fn words(command: &Command) -> String {
     match command {
-        Command::Acquire { name, field, count, lease, .. } => {
-            format!("acquire {name} {field} count {count} lease {} ms", lease.millis())
+        Command::Acquire { name, field, count, lease, line, wait, .. } => {
+            let wait = match wait {
+                WaitMode::Try => "try".to_owned(),
+                WaitMode::First { hears } => format!("first, hears {hears}"),
+                WaitMode::Again { ticket, hears, .. } => format!("again {ticket}, hears {hears}"),
+            };
+            let lease = lease.millis();
+            format!("acquire {name} {field} count {count} lease {lease} ms, {wait}, line {line}")
         }
-        Command::Release { name, field, count, .. } => {
-            format!("release {name} {field} count {count}")
+        Command::Release { name, field, count, announce, .. } => {
+            format!("release {name} {field} count {count}, line {}", announce.line)
         }
         Command::ReleaseAt { name, field, free_at, .. } => {
             format!("release {name} {field} at {}", free_at.0)
@@ -156,8 +163,9 @@ fn words(command: &Command) -> String {
                 .collect();
             format!("renew {}", holds.join(", "))
         }
-        Command::HandOff { name, from, to, lease, .. } => {
-            format!("hand_off {name} {from} to {to} lease {} ms", lease.millis())
+        Command::HandOff { name, from, to, lease, line_first, .. } => {
+            let lease = lease.millis();
+            format!("hand_off {name} {from} to {to} lease {lease} ms, line first {line_first}")
         }
         Command::ForceRelease { name, expected, .. } => format!("force_release {name} {expected}"),
         other => other.label().to_owned(),

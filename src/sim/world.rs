@@ -12,6 +12,7 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::base::clock::Moment;
+use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::engine::event::Effect;
@@ -124,7 +125,11 @@ impl World {
         let plan = Plan::draw(&mut chance);
         let plan = plan.patient(&mut own(Stream::Patience)).keeping(&mut own(Stream::Keeping));
         let plan = plan.of_kinds(&mut own(Stream::Kind), seed.kind);
+        let plan = plan.with_profile(&mut own(Stream::Profile));
         let plan = match seed.with_access_faults {
+            true if seed.kind.is_none_or(Kind::has_line) => {
+                plan.waiting(&mut own(Stream::Line)).with_access_faults(&mut own(Stream::Access))
+            }
             true => plan.with_access_faults(&mut own(Stream::Access)),
             false => plan,
         };
@@ -139,12 +144,18 @@ impl World {
     }
 
     /// A crowd in a cluster in which PUBLISH does not count all of it.
-    pub(super) fn plain_crowd(seed: u64, clients: usize, tasks: usize, hand_off: bool) -> Self {
+    pub(super) fn plain_crowd(
+        seed: u64,
+        profile: WireProfile,
+        clients: usize,
+        tasks: usize,
+        hand_off: bool,
+    ) -> Self {
         Self::crowd_of(seed, |drawn| {
             let cluster =
                 Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
             let (hold, horizon) = (Duration::ZERO, Plan::crowded_for(Duration::ZERO));
-            Plan { clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
+            Plan { profile, clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
         })
     }
 
@@ -352,8 +363,10 @@ impl World {
     fn look(&mut self) -> Result<(), String> {
         self.dirty = false;
         self.looked = self.now;
-        let locks = self.locks();
-        self.checker.look(self.now, &locks, &self.clients)
+        let views = self.views();
+        let locks: Vec<Found> = views.iter().filter_map(|view| view.lock.clone()).collect();
+        self.checker.look(self.now, &locks, &self.clients)?;
+        self.checker.look_at_lines(self.now, &views, &self.clients)
     }
 
     /// The locks that exist, for whoever's word counts.
@@ -385,7 +398,7 @@ impl World {
             }
             Happening::Thaw(client) => return self.thaw(client),
             Happening::MemoryIsBack(process) => {
-                self.processes[process].keys.set_out_of_memory(false);
+                self.processes[process].set_out_of_memory(false);
                 self.disturb_all();
             }
             Happening::MoveKey(key) => self.move_key(&key),
@@ -683,6 +696,11 @@ impl World {
         let mut text = String::new();
         for lock in self.locks() {
             let _ = writeln!(text, "key {lock:?}");
+        }
+        for name in &self.names {
+            if let Some(line) = self.line_of(name) {
+                let _ = writeln!(text, "line of {name}: {line:?}");
+            }
         }
         for (index, client) in self.clients.iter().enumerate() {
             let up = client.links.values().filter(|link| link.up).count();

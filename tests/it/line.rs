@@ -21,6 +21,8 @@ use tokio::time::timeout;
 
 use crate::support::client::builder;
 use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
 use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
@@ -227,6 +229,27 @@ async fn a_waiter_that_gives_up_leaves_its_place_to_the_next_of_its_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_and_comes_back_is_behind_all_others() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let [holder, ours, theirs] =
+        [client(&server).await, client(&server).await, client(&server).await];
+    let guard = held(&holder).await;
+    let gives_up = waits(&ours);
+    so_many_stand_in_line(&server, 1).await;
+    let other = waits(&theirs);
+    so_many_stand_in_line(&server, 2).await;
+    gives_up.abort();
+    so_many_stand_in_line(&server, 1).await;
+    let comes_back = waits(&ours);
+    so_many_stand_in_line(&server, 2).await;
+    assert!(places(&mut redis)[0].0.starts_with(theirs.id()));
+    guard.unlock().await.unwrap();
+    granted(other).await.unlock().await.unwrap();
+    granted(comes_back).await.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_is_lost_is_made_anew_in_the_same_order() {
     let server = RedisServer::start();
     let mut redis = server.connection();
@@ -270,6 +293,8 @@ async fn a_frozen_process_is_in_the_way_of_the_others_once() {
     listener.subscribe(CHANNEL).unwrap();
     guard.unlock().await.unwrap();
     let guard = granted(waiter).await;
+    // It tried at the end of the reservation.
+    assert_eq!(second.stats().fallback_grants, 0);
     let waiter = waits(&third);
     so_many_stand_in_line(&server, 1).await;
     guard.unlock().await.unwrap();
@@ -301,6 +326,50 @@ async fn a_lone_waiter_that_missed_its_message_has_the_lock_at_its_fallback() {
     assert_eq!(ours.stats().fallback_grants, 1);
     guard.unlock().await.unwrap();
     leaves_nothing(&server, &ours).await;
+}
+
+/// Nobody has reserved it for anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_delete_a_newcomer_may_go_before_those_who_wait() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let [holder, ours, newcomer] =
+        [client(&server).await, client(&server).await, client(&server).await];
+    let guard = held(&holder).await;
+    let waiter = waits(&ours);
+    so_many_stand_in_line(&server, 1).await;
+    redis::cmd("DEL").arg(NAME).exec(&mut redis).unwrap();
+    let taken = newcomer.mutex(NAME).unwrap().try_lock().await.unwrap().expect("free");
+    assert_eq!(places(&mut redis).len(), 1);
+    taken.unlock().await.unwrap();
+    let next = (granted(waiter).await, guard).0;
+    next.unlock().await.unwrap();
+}
+
+/// It has the lock when that is free at the moment of an attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_can_never_subscribe_has_no_place() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let [holder, hears] = [client(&server).await, client(&server).await];
+    let proxy = FaultProxy::start(&server.address());
+    let subscribe = format!("SUBSCRIBE\r\n${}\r\n{CHANNEL}", CHANNEL.len());
+    proxy.nth(&subscribe, 0, u64::MAX, Fault::CutBeforeRequest);
+    let deaf = builder(&proxy.url()).connect().await.unwrap();
+    let guard = held(&holder).await;
+    let last = waits(&deaf);
+    let waiting = deaf.clone();
+    settles("it was refused", move || waiting.stats().waits == 1).await;
+    let first = waits(&hears);
+    so_many_stand_in_line(&server, 1).await;
+    assert!(places(&mut redis)[0].0.starts_with(hears.id()));
+    guard.unlock().await.unwrap();
+    let guard = granted(first).await;
+    assert!(!last.is_finished());
+    guard.unlock().await.unwrap();
+    granted(last).await.unlock().await.unwrap();
+    assert!(proxy.seen("SUBSCRIBE") > 1);
+    assert_eq!(look::keys(&mut redis), [""; 0]);
 }
 
 /// How many scripts each of some grants has cost, between two clients that take turns. The other

@@ -59,7 +59,8 @@ impl Old {
         acquire(&mut self.connection, name, &self.field)
     }
 
-    /// Waits for ever; sleeps until a message, or until the holder's lease is over.
+    /// Waits for ever; sleeps until the message `0`, or until the holder's time to live is over.
+    /// It understands no other message, so it is not woken while clients of ours stand in line.
     fn lock(&mut self, name: &str) {
         if self.attempt(name).is_none() {
             return;
@@ -69,13 +70,9 @@ impl Old {
         while let Some(left) = acquire(&mut self.connection, name, &self.field) {
             let limit = Duration::from_millis(u64::try_from(left).expect("a time to live").max(1));
             pub_sub.set_read_timeout(Some(limit)).expect("a limit");
-            let message =
-                pub_sub.get_message().expect("a message before the lease of the holder is over");
-            assert_eq!(
-                message.get_payload::<String>().expect("text"),
-                "0",
-                "nothing else is understood"
-            );
+            let is_0 =
+                |message: redis::Msg| message.get_payload().is_ok_and(|text: String| text == "0");
+            while pub_sub.get_message().is_ok_and(|message| !is_0(message)) {}
         }
         pub_sub.unsubscribe(Self::channel(name)).expect("unsubscribed");
     }
@@ -175,6 +172,7 @@ fn each_takes_the_others_lock_away_by_force() {
     puppet.finish();
 }
 
+/// The old clients have no place in the line, so how often they are served is chance.
 #[test]
 fn a_counter_that_both_protect_is_exact() {
     const UNTIL: u64 = 1_000;
@@ -200,7 +198,7 @@ fn a_counter_that_both_protect_is_exact() {
     std::fs::remove_file(&file).expect("removed");
     assert_eq!(counted.trim().parse(), Ok(UNTIL));
     assert_eq!(old + ours, UNTIL);
-    assert!(old > 0 && ours > 0, "{old} by old clients, {ours} by ours");
+    assert!(ours > 0, "{old} by old clients, {ours} by ours");
 }
 
 /// A file with the number 0.

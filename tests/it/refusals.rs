@@ -83,12 +83,17 @@ impl Renamed {
 }
 
 /// Whatever a lock does, each thing on a name of its own. How each of them ended.
-async fn everything(client: &LockClient, prefix: &str) -> Vec<(&'static str, Result<()>)> {
+async fn everything(
+    client: &LockClient,
+    other: &LockClient,
+    prefix: &str,
+) -> Vec<(&'static str, Result<()>)> {
     let name = |what: &str| format!("{prefix}:{what}");
     vec![
         ("nest", nest(client, &name("nest")).await),
         ("contend", contend(client, &name("contend")).await),
         ("hand off", hand_off(client, &name("hand off")).await),
+        ("line", stand_in_line(client, other, &name("line")).await),
         ("drop", drop_many(client, &name("drop")).await),
         ("force", force(client, &name("force")).await),
         ("preflight", client.preflight(&name("preflight")).await.map(drop)),
@@ -121,6 +126,23 @@ async fn hand_off(client: &LockClient, name: &str) -> Result<()> {
     let next = tokio::spawn(async move { lock.lock().await?.unlock().await });
     let (waiting, task) = (client.clone(), next.abort_handle());
     settles("it waits, or was refused", move || waiting.stats().waiters > 0 || task.is_finished())
+        .await;
+    let released = guard.unlock().await;
+    [released, next.await.unwrap()].into_iter().collect()
+}
+
+/// Another client waits. Without some commands it has no place, and may wait in vain for a while.
+async fn stand_in_line(client: &LockClient, other: &LockClient, name: &str) -> Result<()> {
+    let (lock, theirs) = (client.mutex(name)?, other.mutex(name)?);
+    let guard = lock.lock().await?;
+    let next = tokio::spawn(async move {
+        match theirs.try_lock_for(2 * LEASE).await? {
+            Ok(guard) => guard.unlock().await,
+            Err(_) => Ok(()),
+        }
+    });
+    let (waiting, task) = (other.clone(), next.abort_handle());
+    settles("it waits, or was refused", move || waiting.stats().waits > 0 || task.is_finished())
         .await;
     let released = guard.unlock().await;
     [released, next.await.unwrap()].into_iter().collect()
@@ -167,19 +189,21 @@ fn builder(url: &str) -> redis_reentrant_lock::LockClientBuilder {
 
 /// All that a lock does at such a server: how many things were done, and how many refused.
 async fn live(url: &str, prefix: &str, missing: &[&str]) -> (usize, usize) {
-    let client = match builder(url).connect().await {
-        Ok(client) => client,
+    let clients = tokio::try_join!(builder(url).connect(), builder(url).connect());
+    let (client, other) = match clients {
+        Ok(clients) => clients,
         Err(error) => {
             check_end("connect", Err(error), missing);
             return (0, 1);
         }
     };
-    let ends = timeout(3 * BOUND, everything(&client, prefix)).await;
+    let ends = timeout(3 * BOUND, everything(&client, &other, prefix)).await;
     let ends = ends.unwrap_or_else(|_| panic!("without {missing:?}: a hang"));
     let refused = ends.iter().filter(|(_, end)| end.is_err()).count();
     let done = ends.len() - refused;
     ends.into_iter().for_each(|(what, end)| check_end(what, end, missing));
     client.shutdown(BOUND).await.unwrap();
+    other.shutdown(BOUND).await.unwrap();
     (done, refused)
 }
 

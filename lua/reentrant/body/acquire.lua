@@ -3,7 +3,7 @@
 -- several/reentrant.lua.
 --
 -- Uses lock, fence, line, field, count, lease, lease_text, not_after, mode, ticket, hears, channel,
--- verb, now, now_text, RESERVATION_MS, reserve, place_in, wait_in
+-- verb, now, now_text
 
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 1 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
@@ -54,13 +54,17 @@ if count > 1 then
   return {1, now, 0}
 end
 
-if mode == "again" and not mine and not line then return {-5, now} end
 local passes_on = mode == "again" and pttl == -2
-local waits = line and mode ~= "try" and (holder or passes_on)
-local first, rank, has_place
-if waits then
+if holder or passes_on then
+  if mode == "again" and not line then return {-5, now} end
+  if mode == "try" or not line then return {0, now, left, holder} end
   local kind = redis.call("TYPE", line).ok
   if kind ~= "zset" and kind ~= "none" then return {-4, now, 6} end
+
+  -- Included here, because Lua takes time to make functions, and most locks are free.
+  -- include reentrant/body/reserve.lua
+  -- include reentrant/body/wait.lua
+  local first, rank, has_place
   if passes_on then
     first = redis.call("ZRANGE", line, 0, 0, "WITHSCORES")
     if not first[1] or first[1] == field then first = nil end
@@ -68,20 +72,17 @@ if waits then
   if holder or first then
     ticket, rank, has_place = place_in(line, field, ticket, now, first)
   end
-end
-
--- Who names a ticket that is not behind the first in line is the first itself. If Redis refuses the
--- reservation, the lock is free, and nobody else asks for it.
-if first and (has_place or ticket > tonumber(first[2]))
-  and reserve(lock, line, first[1], channel, verb)
-then
-  holder, left = first[1], RESERVATION_MS
-end
-
-if holder then
-  if not waits then return {0, now, left, holder} end
-  wait_in(line, field, ticket, has_place, hears == "1")
-  return {0, now, left, holder, ticket, rank}
+  -- Who names a ticket that is not behind the first in line is the first itself. If Redis refuses
+  -- the reservation, the lock is free, and nobody else asks for it.
+  if first and (has_place or ticket > tonumber(first[2]))
+    and reserve(lock, line, first[1], channel, verb)
+  then
+    holder, left = first[1], RESERVATION_MS
+  end
+  if holder then
+    wait_in(line, field, ticket, has_place, hears == "1")
+    return {0, now, left, holder, ticket, rank}
+  end
 end
 
 local last = redis.pcall("GET", fence)

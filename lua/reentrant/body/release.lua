@@ -2,7 +2,7 @@
 -- Included by release.lua, whose header explains arguments and replies, and by
 -- several/reentrant.lua.
 --
--- Uses lock, line, field, count, channel, verb, now, reserve, pass_on
+-- Uses lock, line, field, count, channel, verb, now
 
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 0 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
@@ -26,21 +26,27 @@ if count > 0 then
 end
 
 -- With its last field the key is gone.
-if type(fields) ~= "number" or fields == 0 or redis.call("HDEL", lock, field) == 0 then
-  -- Not the holder: leaves the line. A free lock is passed on, whoever asks.
-  local left = line and redis.pcall("ZREM", line, field)
+local is_own = type(fields) == "number" and fields > 0 and redis.call("HDEL", lock, field) == 1
+if line and not is_own then
+  -- Leaves the line.
+  local left = redis.pcall("ZREM", line, field)
   if type(left) == "table" and redis.call("TYPE", line).ok == "zset" then
     return {err = string.format("%s (ZREM)", left.err)}
   end
-  if fields ~= 0 then return {-3, now} end
-  local first = line and redis.pcall("ZRANGE", line, 0, 0)[1]
-  if first then reserve(lock, line, first, channel, verb) end
-  return {0, now}
 end
-if fields == 1 then return {1, now, pass_on(lock, line, channel, verb)} end
+if not is_own and fields ~= 0 then return {-3, now} end
 
-local receivers = redis.pcall(verb, channel, "0")
+-- A free lock goes to the first in line, whoever asks. Most locks have no line.
+local receivers
+if line and fields <= 1 and redis.pcall("EXISTS", line) ~= 0 then
+  -- include reentrant/body/reserve.lua
+  local first = redis.pcall("ZRANGE", line, 0, 0)[1]
+  receivers = first and reserve(lock, line, first, channel, verb)
+end
+if not is_own then return {0, now} end
+if not receivers then receivers = redis.pcall(verb, channel, "0") end
 if type(receivers) == "table" then receivers = -1 end
+if fields == 1 then return {1, now, receivers} end
 -- The rest is data of another program, which must not end with our lease. A read-write lock has a
 -- time to live of its own.
 if redis.pcall("HEXISTS", lock, "mode") ~= 0 or type(redis.pcall("PERSIST", lock)) == "table" then

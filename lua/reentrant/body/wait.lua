@@ -32,5 +32,5 @@ local function wait_in(line, field, ticket, has_place, hears)
   local is_there = redis.pcall("PEXPIRE", line, LINE_MS)
   if has_place or type(is_there) == "table" then return end
   redis.pcall("ZADD", line, string.format("%.0f", ticket), field)
-  if is_there == 0 then redis.pcall("PEXPIRE", line, LINE_MS) end
+  if is_there == 0 then redis.call("PEXPIRE", line, LINE_MS) end
 end

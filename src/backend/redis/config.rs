@@ -515,6 +515,27 @@ mod tests {
 
         let without = parsed("redis-sentinel://ann:pw@s1/main").at_sentinel("s1", 26379);
         assert_eq!(login(&without), of("", ""));
+
+        // Sentinels have neither the provider of the servers nor their TLS.
+        let provider = Some(CredentialProvider::new(async || Err::<_, String>("no login".into())));
+        let config = parsed("redis-sentinel://s1/main");
+        let config = config.provided(&Access { provider, ..Access::default() }).unwrap();
+        assert!(config.at("10.0.0.1", 6380).provider().is_some());
+        assert!(config.at_sentinel("s1", 26379).provider().is_none());
+    }
+
+    #[cfg(feature = "rustls")]
+    #[test]
+    fn sentinels_have_a_tls_of_their_own() {
+        for (url, server, sentinel) in [
+            ("rediss-sentinel://h/main?sentinel_tls=off", true, false),
+            ("redis-sentinel://h/main?sentinel_tls=on", false, true),
+        ] {
+            let config = RedisConfig::with_access(url, &Access::default()).unwrap();
+            let has = |config: &RedisConfig| config.tls.is_some();
+            assert_eq!(has(&config.at("10.0.0.1", 6380)), server, "{url}");
+            assert_eq!(has(&config.at_sentinel("h", 26379)), sentinel, "{url}");
+        }
     }
 
     #[test]

@@ -161,16 +161,58 @@ rules! {
     /// A contender sleeps at most until the holder's time to live ends.
     SleepEndsWithKey: Sim(100),
     /// A contender never sleeps without an end.
-    SleepEnds: Sim(100),
-    /// The last release always publishes.
+    SleepEnds: Sim(1_000),
+    /// The last release always passes the lock on, to the first in line or by a message to all.
     ReleasePublishes: Sim(100),
 
-    // 6. One release wakes one waiter per process, and others get their turn.
+    // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),
     /// After 16 hand-offs, or 50 ms of them, other clients may have the lock.
-    HandOffsEnd: Test(
-        "engine::tests::hand_off::hand_offs_end_after_sixteen_and_the_others_get_their_turn"
+    HandOffsEnd: Sim(100),
+
+    // 7. The lock goes by ticket.
+    /// A freed lock goes to the first in line.
+    FreedGoesToFirst: Sim(100),
+    /// Whoever leaves the line passes on a lock that is free.
+    LeavingPassesOn: Sim(1_000),
+    /// What is reserved has no place in the line.
+    ReservedLeavesLine: Sim(100),
+    /// A reservation keeps others out.
+    ReservationKeepsOut: Sim(100),
+    /// A reservation has an end.
+    ReservationEnds: Sim(100),
+    /// A line has an end.
+    LineEnds: Sim(500),
+    /// What is picked up has the lease that was asked for, and not the rest of the reservation.
+    PickUpSetsLease: Sim(100),
+    /// Whoever was told to wait takes no free lock past the line.
+    AgainGoesByLine: Sim(500),
+    /// Each attempt that waits sets the time to live of the line anew.
+    WaitingRenewsLine: Sim(100),
+    /// Whoever does not hear messages has no place.
+    DeafHasNoPlace: Sim(100),
+    /// A row of hand-offs ends with one that lets the line go first.
+    LineGoesFirst: Sim(500),
+    /// An attempt names the ticket that its client was told.
+    TicketIsNamed: Sim(500),
+    /// Only whoever is subscribed says that it hears.
+    HearsOnceConfirmed: Sim(100),
+    /// The place in line passes on with the role of the contender.
+    PlacePassesOn: Sim(500),
+    /// The last waiter leaves the line.
+    LastWaiterLeaves: Sim(100),
+    /// A ticket ends with the grant.
+    TicketEndsWithGrant: Sim(100),
+    /// The ticket is kept when an attempt has no answer.
+    TicketOutlivesUnknown: Sim(1_000),
+    /// What is reserved for a waiter is a reason to try.
+    OwnReservationWakes: Sim(100),
+    /// At the end of another's reservation the first in line try.
+    ReservationIsTimed: Sim(500),
+    /// A release of the lock alone is followed by one with the line.
+    LineIsOwed: Test(
+        "engine::tests::line::a_release_whose_line_is_out_of_reach_names_the_lock_alone_and_owes_one_with_the_line"
     ),
 
     // 8. Only the owner releases and renews.
@@ -238,7 +280,7 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     (Rule::NestedNeedsItsHold, "if pttl == -2 and count > 1 then return {-2, now} end", ""),
     (
         Rule::RepeatNeverShortens,
-        r#"if pttl < lease then redis.call("PEXPIRE", lock, lease_text) end"#,
+        r#"if pttl < lease or reserved then redis.call("PEXPIRE", lock, lease_text) end"#,
         r#"redis.call("PEXPIRE", lock, lease_text)"#,
     ),
     (
@@ -248,8 +290,11 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleaseComparesNoCounts,
-        "-- With its last field the key is gone.\n",
-        "if redis.call(\"HGET\", lock, field) ~= \"1\" then return {-3, now} end\n",
+        r#"fields > 0 and redis.call("HDEL", lock, field) == 1"#,
+        concat!(
+            r#"fields > 0 and tonumber(redis.call("HGET", lock, field) or 1) <= 1 "#,
+            r#"and redis.call("HDEL", lock, field) == 1"#
+        ),
     ),
     (
         Rule::NotAfter,
@@ -278,18 +323,61 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::ReleasePublishes,
-        "field) == 0 then return {-3, now} end\nlocal receivers = redis.pcall(verb, channel, \"0\")",
-        "field) == 0 then return {-3, now} end\nlocal receivers = 0",
+        r#"if not receivers then receivers = redis.pcall(verb, channel, "0") end"#,
+        "receivers = receivers or 0",
     ),
     (
         Rule::OwnFieldReleased,
-        r#"if redis.call("HDEL", lock, field) == 0 then return {-3, now} end"#,
-        r#"redis.call("DEL", lock)"#,
+        r#"fields > 0 and redis.call("HDEL", lock, field) == 1"#,
+        r#"fields > 0 and redis.call("DEL", lock) == 1"#,
     ),
     (
         Rule::ForceNamesItsHold,
         r#"if redis.call("HDEL", lock, expected) == 0 then return {-3, now} end"#,
         r#"redis.call("DEL", lock)"#,
     ),
+    (
+        Rule::FreedGoesToFirst,
+        "local first = line and redis.pcall(\"ZRANGE\", line, 0, 0)[1]\n  local receivers",
+        "local first = line and redis.pcall(\"ZRANGE\", line, -1, -1)[1]\n  local receivers",
+    ),
+    (
+        Rule::FreedGoesToFirst,
+        "local first = redis.pcall(\"ZRANGE\", line, 0, 0)[1]\n  receivers",
+        "local first = redis.pcall(\"ZRANGE\", line, -1, -1)[1]\n  receivers",
+    ),
+    (
+        Rule::LeavingPassesOn,
+        "receivers = first and reserve(lock, line, first, channel, verb)\nend",
+        "receivers = is_own and first and reserve(lock, line, first, channel, verb)\nend",
+    ),
+    (
+        Rule::ReservedLeavesLine,
+        r#"if type(redis.pcall("ZREM", line, first)) == "table" then return nil end"#,
+        "",
+    ),
+    (
+        Rule::ReservationKeepsOut,
+        "holder, left = redis.call(\"HKEYS\", lock)[1], pttl\n",
+        concat!(
+            r#"local other = redis.call("HKEYS", lock)[1] "#,
+            "if redis.call(\"HGET\", lock, other) ~= \"0\" then holder, left = other, pttl end\n"
+        ),
+    ),
+    (Rule::ReservationEnds, "local RESERVATION_MS = 1500", "local RESERVATION_MS = 15000"),
+    (Rule::LineEnds, "local LINE_MS = 12000", "local LINE_MS = 120000"),
+    (Rule::PickUpSetsLease, "if pttl < lease or reserved then", "if pttl < lease then"),
+    (
+        Rule::AgainGoesByLine,
+        r#"local passes_on = mode == "again" and pttl == -2"#,
+        "local passes_on = false",
+    ),
+    (
+        Rule::WaitingRenewsLine,
+        r#"local is_there = redis.pcall("PEXPIRE", line, LINE_MS)"#,
+        r#"local is_there = redis.call("EXISTS", line)"#,
+    ),
+    (Rule::DeafHasNoPlace, "if not hears then\n", "if false then\n"),
+    (Rule::LineGoesFirst, r#"if line and line_first == "1" and not has_to then"#, "if false then"),
     (Rule::TokenGrowsThroughLoss, "local token = now", "local token = 1"),
 ];

@@ -22,6 +22,7 @@ use super::freed;
 use super::grant;
 use super::handed;
 use super::held;
+use super::held_without_line;
 
 /// The release that was sent is done, and so many were told.
 fn freed_telling(hand: &mut Hand, receivers: u64) {
@@ -189,6 +190,25 @@ fn a_pause_is_as_long_as_the_way_to_the_server() {
         hand.pass(Duration::from_millis(pause - 1));
         hand.nothing_sent();
         hand.pass(Duration::from_millis(1));
+        hand.take("acquire");
+    }
+}
+
+#[test]
+fn without_a_line_who_had_the_lock_a_moment_ago_pauses_when_another_frees_it() {
+    for (ago, pauses) in [(10, true), (49, true), (60, false)] {
+        let mut hand = Hand::without_line();
+        let (level, cell) = listener(&mut hand, 1);
+        hand.release(&cell, level);
+        freed_telling(&mut hand, 2);
+        hand.pass(Duration::from_millis(2));
+        hand.ask(2, Wait::Forever);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, held_without_line(20_000));
+        hand.pass(Duration::from_millis(ago - 2));
+        hand.message();
+        assert_eq!(hand.sent.is_empty(), pauses, "{ago}");
+        hand.pass(Duration::from_millis(2));
         hand.take("acquire");
     }
 }

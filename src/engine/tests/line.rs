@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::FailureKind;
 use crate::engine::event::Answer;
+use crate::engine::event::Report;
 use crate::engine::event::Wait;
 use crate::kinds::command::Command;
 use crate::kinds::command::WaitMode;
@@ -130,6 +131,24 @@ fn an_announcement_does_not_postpone_the_fallback() {
         hand.reserved(OTHER);
     }
     hand.take("acquire");
+}
+
+#[test]
+fn who_misses_three_reservations_in_a_row_says_so() {
+    let mut hand = Hand::new();
+    hand.sleeper(1);
+    hand.message();
+    let (op, command) = hand.take("acquire");
+    let own = field(&command);
+    hand.done(op, held(20_000));
+    let missed = |report: &Report| matches!(report, Report::ReservationsMissed { in_a_row: 3, .. });
+    for number in 1..=4 {
+        hand.reserved(&own);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, held(20_000));
+        let said = hand.reports.iter().filter(|report| missed(report)).count();
+        assert_eq!(said, usize::from(number >= 3), "{number}");
+    }
 }
 
 /// The server has lost the hold, and its place in the line from before was still there.

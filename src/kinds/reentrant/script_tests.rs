@@ -1,6 +1,7 @@
 //! The scripts of `lua/reentrant/`: what they add to the tests that every kind has.
 
 mod edges;
+mod line;
 mod model;
 mod random;
 mod several;
@@ -37,11 +38,12 @@ static SUITE: Suite = Suite {
         ("redisson_lock__client:{22222222-0000-4000-8000-000000000002}", false),
     ],
     may_be: |fields: &Fields| fields.len() == 1,
+    has_line: true,
     model: model::run,
     calls: Calls {
         call: random::call,
         plants: random::PLANTS,
-        removed: &["lock", "fence", "line"],
+        removed: &["lock", "lock", "fence", "line"],
     },
     garbage: &[
         "text@5",
@@ -76,14 +78,14 @@ fn parse_call(text: &str) -> ScriptCall {
 
 script_tests! {
     SUITE;
-    acquire: |server: &mut dyn Server| check_table(server, tables::ACQUIRE);
-    release: |server: &mut dyn Server| check_table(server, tables::RELEASE);
-    release_many: |server: &mut dyn Server| check_table(server, tables::RELEASE_MANY);
-    release_at: |server: &mut dyn Server| check_table(server, tables::RELEASE_AT);
-    renew: |server: &mut dyn Server| check_table(server, tables::RENEW);
-    hand_off: |server: &mut dyn Server| check_table(server, tables::HAND_OFF);
-    inspect: |server: &mut dyn Server| check_table(server, tables::INSPECT);
-    force_release: |server: &mut dyn Server| check_table(server, tables::FORCE_RELEASE);
+    acquire: |server: &mut dyn Server| check_table(server, &[tables::ACQUIRE, line::ACQUIRE].concat());
+    release: |server: &mut dyn Server| check_table(server, &[tables::RELEASE, line::RELEASE].concat());
+    release_many: |server: &mut dyn Server| check_table(server, &[tables::RELEASE_MANY, line::RELEASE_MANY].concat());
+    release_at: |server: &mut dyn Server| check_table(server, &[tables::RELEASE_AT, line::RELEASE_AT].concat());
+    renew: |server: &mut dyn Server| check_table(server, &[tables::RENEW, line::RENEW].concat());
+    hand_off: |server: &mut dyn Server| check_table(server, &[tables::HAND_OFF, line::HAND_OFF].concat());
+    inspect: |server: &mut dyn Server| check_table(server, &[tables::INSPECT, line::INSPECT].concat());
+    force_release: |server: &mut dyn Server| check_table(server, &[tables::FORCE_RELEASE, line::FORCE_RELEASE].concat());
     a_foreign_value_stays_untouched: tables::check_foreign;
     late_calls_change_nothing: tables::check_late;
     bad_arguments_are_named: tables::check_bad_arguments;

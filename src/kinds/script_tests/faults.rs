@@ -24,6 +24,12 @@ pub(crate) fn check(server: &mut Memory) {
         let before = server.dump();
         server.run(&call).unwrap();
         let complete = server.dump();
+        // What a lock becomes of which nobody can be told.
+        server.now_us = now_us;
+        set_up(server, state);
+        server.keyspace.refuse_commands(&["PUBLISH", "SPUBLISH"], ERROR);
+        server.run(&call).unwrap();
+        let untold = server.dump();
         server.now_us = now_us;
         set_up(server, state);
         server.keyspace.refuse_script(ERROR);
@@ -31,9 +37,7 @@ pub(crate) fn check(server: &mut Memory) {
         let after = server.dump();
         let now_ms = server.now_us / 1_000;
         let refused = "the script was refused";
-        call.keys
-            .iter()
-            .for_each(|key| check_key(suite, now_ms, key, [&before, &after, &before], refused));
+        call.keys.iter().for_each(|key| check_key(suite, now_ms, key, &after, &[&before], refused));
         for refused in sets(call.script.source) {
             server.now_us = now_us;
             set_up(server, state);
@@ -42,7 +46,9 @@ pub(crate) fn check(server: &mut Memory) {
             let after = server.dump();
             let what = format!("{text} in [{state}] without {refused:?}: {result:?}, {after:?}");
             for key in call.keys.iter() {
-                check_key(suite, server.now_us / 1_000, key, [&before, &after, &complete], &what);
+                let known = [&*before, &*complete, &*untold];
+                check_key(suite, server.now_us / 1_000, key, &after, &known, &what);
+                check_places(key, &after, &known, &what);
                 let vanished = hash(&before, key).is_some() && hash(&after, key).is_none();
                 assert!(!vanished || result.is_ok(), "freed without saying so: {what}");
             }
@@ -61,21 +67,55 @@ fn sets(source: &str) -> Vec<Vec<&'static str>> {
     pairs.collect()
 }
 
-/// A hash is what it was, what it should become, or gone; and it has a time to live unless it had
-/// none before or is to have none. What is over by itself does not count.
-fn check_key(suite: &Suite, now_ms: i64, key: &str, dumps: [&[Dumped]; 3], what: &str) {
-    let [old, now, new] = dumps.map(|dump| hash(dump, key));
-    let Some((fields, pttl)) = now else { return };
+/// A hash is what it was (the first of what is known), what it should become, reserved for the first
+/// in line, or gone; and it has a time to live unless it had none before or is to have none. What is
+/// over by itself does not count.
+fn check_key(
+    suite: &Suite,
+    now_ms: i64,
+    key: &str,
+    now: &[Dumped],
+    known: &[&[Dumped]],
+    what: &str,
+) {
+    let Some((fields, pttl)) = hash(now, key) else { return };
     let valid = |fields: &Fields| (suite.valid)(fields, now_ms);
-    let is_known = |hash: &Hash<'_>| valid(hash.0) == valid(fields);
-    assert!(
-        old.as_ref().is_some_and(is_known) || new.as_ref().is_some_and(is_known),
-        "half done: {what}"
-    );
+    let is_same = |hash: &Hash<'_>| valid(hash.0) == valid(fields);
+    let mut all = known.iter().filter_map(|dump| hash(dump, key));
+    let is_known = all.any(|hash| is_same(&hash)) || is_reserved(fields, known[0], key);
+    assert!(is_known, "half done: {what}");
     let endless = |hash: &Hash<'_>| hash.1.is_none();
-    let meant = old.as_ref().is_some_and(endless)
-        || new.as_ref().is_some_and(|new| is_known(new) && endless(new));
+    let had_none = hash(known[0], key).as_ref().is_some_and(endless);
+    let mut all = known.iter().filter_map(|dump| hash(dump, key));
+    let meant = had_none || all.any(|new| is_same(&new) && endless(&new));
     assert!(pttl.is_some() || meant, "no time to live: {what}");
+}
+
+/// Whether the lock is reserved for the first in what was its line.
+fn is_reserved(fields: &Fields, before: &[Dumped], key: &str) -> bool {
+    let line = key.replacen("lock", "line", 1);
+    let places = before.iter().find(|dumped| dumped.key == line).map(|dumped| &dumped.value);
+    let Some(Stored::SortedSet(places)) = places else { return false };
+    let first = places.iter().next();
+    first.is_some_and(|(_, first)| fields == [(first.clone(), "0".to_owned())])
+}
+
+/// A sorted set has a time to live unless it had none before, and no places that nobody asked for.
+fn check_places(key: &str, now: &[Dumped], known: &[&[Dumped]], what: &str) {
+    let found = |dump: &[Dumped]| {
+        dump.iter().find(|dumped| dumped.key == key).and_then(|dumped| match &dumped.value {
+            Stored::SortedSet(places) => Some((places.clone(), dumped.pttl)),
+            _ => None,
+        })
+    };
+    let Some((places, pttl)) = found(now) else { return };
+    let had_none = found(known[0]).is_some_and(|(_, pttl)| pttl.is_none());
+    assert!(pttl.is_some() || had_none, "a line without a time to live: {what}");
+    for place in places.iter() {
+        let mut all = known.iter().filter_map(|dump| found(dump));
+        let meant = all.any(|(places, _)| places.iter().any(|other| other == place));
+        assert!(meant, "the place {place:?} was not asked for: {what}");
+    }
 }
 
 type Hash<'a> = (&'a Fields, Option<i64>);

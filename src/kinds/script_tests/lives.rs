@@ -40,7 +40,7 @@ pub(crate) const CLIENTS: [&str; 3] = [
 const NAMES: [&str; 3] = ["orders:42", "{s}one", "{s}two"];
 const UNIT_MS: u64 = 1_000_000;
 /// With these the ends of leases and deadlines never fall together.
-const PASSES_MS: [i64; 4] = [1, 1_001_000, 3_001_000, 6_001_000];
+const PASSES_MS: [i64; 5] = [1, 3_100, 1_001_000, 3_001_000, 6_001_000];
 /// What somebody puts into a hash that may be a lock's.
 pub(crate) const DATA: &str = "data";
 const FENCES: [&str; 6] =
@@ -59,6 +59,8 @@ struct Hold {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     Held,
+    /// It was told to wait, with this ticket.
+    Waiting(u64),
     /// An attempt that was not answered, or too late; nothing of it can be granted after this time.
     Dead(i64),
     Over,
@@ -99,6 +101,7 @@ impl Lives<'_> {
     fn act(&mut self) {
         let held = self.pick_hold(|hold| hold.state == State::Held);
         let dead = self.pick_hold(|hold| matches!(hold.state, State::Dead(_)));
+        let waiting = self.pick_hold(|hold| matches!(hold.state, State::Waiting(_)));
         let any = self.pick_hold(|_| true);
         match (self.random.below(16), held, dead, any) {
             (4 | 5, Some(at), ..) => self.nest(at),
@@ -110,6 +113,8 @@ impl Lives<'_> {
             (7 | 8, Some(at), ..) if self.has(|scripts| scripts.hand_off) => self.hand_off(at),
             (7 | 8, Some(at), ..) => self.release(at),
             (9, _, Some(at), _) => self.clean_up(at),
+            (0 | 1, ..) if waiting.is_some() => self.again(waiting.unwrap_or_default()),
+            (2, ..) if waiting.is_some() => self.give_up(waiting.unwrap_or_default()),
             (10, ..) if !self.on_the_way.is_empty() => self.arrive(),
             (11, _, _, Some(at)) if self.has(|scripts| scripts.force_release) => {
                 self.force_release(at)
@@ -141,23 +146,67 @@ impl Lives<'_> {
 
     fn acquire(&mut self) {
         let (client, name) = (self.random.index(CLIENTS.len()), self.random.index(NAMES.len()));
-        let mut hold = self.new_hold(client, name);
+        let hold = self.new_hold(client, name);
+        let hears = self.random.below(4) > 0;
+        let wait =
+            if self.random.below(4) == 0 { WaitMode::Try } else { WaitMode::First { hears } };
+        self.attempt(hold, wait);
+    }
+
+    /// Somebody who was told to wait tries again; what becomes of its ticket when nobody knows what
+    /// that came to goes on with another hold id.
+    fn again(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let State::Waiting(ticket) = hold.state else { return };
+        let hears = self.random.below(4) > 0;
+        let announce = self.announce(&hold);
+        let wait = WaitMode::Again { ticket, hears, announce };
+        self.holds[at].state = State::Over;
+        if let State::Dead(_) = self.attempt(hold.clone(), wait) {
+            let heir = self.new_hold(hold.client, hold.name);
+            self.holds.push(Hold { state: State::Waiting(ticket), ..heir });
+        }
+    }
+
+    fn attempt(&mut self, mut hold: Hold, wait: WaitMode) -> State {
         let not_after = self.not_after();
+        let told = match wait {
+            WaitMode::Again { ticket, .. } => State::Waiting(ticket),
+            _ => State::Over,
+        };
+        // Without the line's key nobody who waits is granted a free lock.
+        let line = match &wait {
+            WaitMode::Again { announce, .. } => announce.line,
+            _ => self.names_line(),
+        };
         let command = Command::Acquire {
-            name: self.names[name].clone(),
+            name: self.names[hold.name].clone(),
             field: hold.field.clone(),
             count: 1,
             lease: self.lease(),
             not_after: ServerTime(not_after),
-            line: false,
-            wait: WaitMode::Try,
+            line,
+            wait,
         };
         hold.state = match self.send_or_lose(&command) {
             Some(Some(Body::Acquire(Acquired::Granted { .. }))) => State::Held,
+            Some(Some(Body::Acquire(Acquired::Held { place: Some(place), .. }))) => {
+                State::Waiting(place.ticket)
+            }
+            Some(Some(Body::Acquire(Acquired::NotOwn))) => told,
             Some(Some(Body::Acquire(Acquired::Late))) | None => State::Dead(not_after),
+            // It may have a place from before.
+            Some(_) if told != State::Over => State::Dead(0),
             Some(_) => State::Over,
         };
+        let state = hold.state;
         self.holds.push(hold);
+        state
+    }
+
+    /// Kinds whose scripts know a line name it most of the time.
+    fn names_line(&mut self) -> bool {
+        self.together.suite().has_line && self.random.below(4) > 0
     }
 
     /// Another count, which is sent again when it was not answered.
@@ -233,18 +282,20 @@ impl Lives<'_> {
             hold.state = State::Over;
             going.push(hold.clone());
         }
-        let item = |hold: &Hold| ReleaseItem {
-            name: self.names[hold.name].clone(),
-            field: hold.field.clone(),
-            announce: self.announce(hold),
-        };
-        let command = Command::ReleaseMany(going.iter().map(item).collect());
+        let line = self.names_line();
+        let mut items = Vec::new();
+        for hold in &going {
+            let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
+            let announce = Announce { line, ..self.announce(hold) };
+            items.push(ReleaseItem { name, field, announce });
+        }
+        let command = Command::ReleaseMany(items);
         for _ in 0..=self.random.below(2) {
             self.send(&command);
         }
     }
 
-    fn release_of(&self, hold: &Hold) -> Command {
+    fn release_of(&mut self, hold: &Hold) -> Command {
         let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
         Command::Release { name, field, count: 0, announce: self.announce(hold), undo: false }
     }
@@ -260,12 +311,15 @@ impl Lives<'_> {
             lease: self.lease(),
             not_after: ServerTime(not_after),
             announce: self.announce(&from),
-            line_first: false,
-            hears: false,
+            line_first: self.random.below(2) == 0,
+            hears: self.random.below(4) > 0,
         };
         self.holds[at].state = State::Over;
         to.state = match self.send_or_lose(&command) {
             Some(Some(Body::HandOff(HandedOff::Granted { .. }))) => State::Held,
+            Some(Some(Body::HandOff(HandedOff::LineFirst { place, .. }))) => {
+                State::Waiting(place.ticket)
+            }
             Some(Some(Body::HandOff(HandedOff::ReleasedOnly { late: true, .. }))) => {
                 State::Dead(not_after)
             }
@@ -279,14 +333,23 @@ impl Lives<'_> {
         self.holds.push(to);
     }
 
+    /// Its place is left, once that is answered.
+    fn give_up(&mut self, at: usize) {
+        self.holds[at].state = State::Dead(0);
+        self.clean_up(at);
+    }
+
     /// release(0) of a dead id, which is done once a reply to it is later than all that it could be
     /// granted by.
     fn clean_up(&mut self, at: usize) {
         let hold = self.holds[at].clone();
         let State::Dead(not_after) = hold.state else { return };
         let mut command = self.release_of(&hold);
-        if let Command::Release { undo, .. } = &mut command {
+        // Without the line's key a place may be left.
+        let mut named_line = !self.together.suite().has_line;
+        if let Command::Release { undo, announce, .. } = &mut command {
             *undo = true;
+            named_line |= announce.line;
         }
         let Some(Reply { time: Some(ServerTime(time)), body: Body::Release(done) }) =
             self.send(&command)
@@ -294,7 +357,7 @@ impl Lives<'_> {
             panic!("no release")
         };
         assert_ne!(done, Released::CountSet);
-        if time > not_after {
+        if time > not_after && named_line {
             self.holds[at].state = State::Over;
             self.promises.is_cleaned_up(hold.field);
         }
@@ -304,7 +367,7 @@ impl Lives<'_> {
     fn arrive(&mut self) {
         let at = self.random.index(self.on_the_way.len());
         let command = self.on_the_way[at].clone();
-        if self.random.below(2) == 0 {
+        if self.random.below(2) == 0 || comes_once(&command) {
             self.on_the_way.swap_remove(at);
         }
         self.send(&command);
@@ -394,12 +457,15 @@ impl Lives<'_> {
                 self.promises.disturbed();
             }
             6 | 7 => {
-                self.together.remove(NAMES[at]);
+                let line = self.line_to_disturb(at);
+                self.together.remove(line.as_deref().unwrap_or(NAMES[at]));
                 self.promises.disturbed();
             }
             8 | 9 => {
                 let garbage = self.random.pick(self.together.suite().garbage);
-                self.together.plant(&format!("{}={garbage}", NAMES[at]));
+                let line = self.line_to_disturb(at);
+                let key = line.as_deref().unwrap_or(NAMES[at]);
+                self.together.plant(&format!("{key}={garbage}"));
                 self.promises.disturbed();
             }
             10 => {
@@ -416,6 +482,14 @@ impl Lives<'_> {
                 self.promises.tokens_lost(&fence);
             }
         }
+    }
+}
+
+impl Lives<'_> {
+    /// Now and then, if the scripts know one.
+    fn line_to_disturb(&mut self, at: usize) -> Option<String> {
+        let disturbs = self.together.suite().has_line && self.random.below(4) == 0;
+        disturbs.then(|| self.names[at].line_key())
     }
 }
 
@@ -437,9 +511,10 @@ impl Lives<'_> {
         }
     }
 
-    fn announce(&self, hold: &Hold) -> Announce {
+    fn announce(&mut self, hold: &Hold) -> Announce {
         let (profile, sharded) = self.ways[hold.client];
-        Announce { channel: self.names[hold.name].channel(profile), sharded, line: false }
+        let line = self.names_line();
+        Announce { channel: self.names[hold.name].channel(profile), sharded, line }
     }
 
     /// What was answered; none if nobody knows: it was executed or was not, and copies of it may
@@ -447,10 +522,11 @@ impl Lives<'_> {
     #[expect(clippy::option_option, reason = "lost, refused, answered")]
     fn send_or_lose(&mut self, command: &Command) -> Option<Option<Body>> {
         let lost = self.random.below(4) == 0;
-        if lost {
+        let executed = !lost || self.random.below(2) == 0;
+        if lost && !(executed && comes_once(command)) {
             self.on_the_way.push(command.clone());
         }
-        if lost && self.random.below(2) == 0 {
+        if !executed {
             return None;
         }
         let reply = self.send(command);
@@ -473,6 +549,9 @@ impl Lives<'_> {
 
     fn told_to_redis(&self, command: &Command) -> Command {
         let mut command = command.clone();
+        if let Command::Acquire { wait: WaitMode::Again { ticket, .. }, .. } = &mut command {
+            *ticket = self.together.as_told(*ticket);
+        }
         match &mut command {
             Command::Acquire { not_after, .. }
             | Command::Renew { not_after, .. }
@@ -487,6 +566,12 @@ impl Lives<'_> {
         }
         command
     }
+}
+
+/// The hold id of a first attempt has no place yet, so the script does not look for one when it
+/// grants a free lock.
+fn comes_once(command: &Command) -> bool {
+    matches!(command, Command::Acquire { wait: WaitMode::First { .. }, .. })
 }
 
 fn script_call(command: &Command) -> ScriptCall {

@@ -30,6 +30,12 @@ impl Times {
         self.0.push(time);
     }
 
+    /// The time here of the call that had this time in others.
+    pub(crate) fn of_the_same_call(&self, others: &Self, time: i64) -> Option<i64> {
+        let call = others.0.iter().position(|other| *other == time)?;
+        self.0.get(call).copied()
+    }
+
     /// `T` for the time of the last call, `T3` for that of the third.
     fn show(&self, number: i64) -> String {
         match self.0.iter().rposition(|time| *time == number) {

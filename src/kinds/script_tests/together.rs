@@ -134,6 +134,15 @@ impl Together {
         self.redis_us + margin
     }
 
+    /// The ticket that the real server has given where the model has given this one: both are the
+    /// times of the same call.
+    pub(crate) fn as_told(&self, ticket: u64) -> u64 {
+        let [ours, theirs] = &self.times;
+        let told =
+            i64::try_from(ticket).ok().and_then(|ticket| theirs.of_the_same_call(ours, ticket));
+        told.and_then(|ticket| ticket.try_into().ok()).unwrap_or(ticket)
+    }
+
     /// What a time has to be on the real server, to be as far away there.
     pub(crate) fn as_far(&self, time_us: i64) -> i64 {
         self.redis_us + time_us - self.next_us()

@@ -45,6 +45,9 @@ impl Checker {
 
 /// By the key: its holds may be there at once.
 pub(super) fn check_holds(lock: &Found) -> Result<(), String> {
+    if lock.reservation().is_some() && lock.holds.len() > 1 {
+        return Err(format!("P1: a lock that somebody has is reserved: {lock:?}"));
+    }
     match rules_of(&lock.name).allows(&lock.holds) {
         true => Ok(()),
         false => Err(format!("P1: more holds at once than the kind of lock allows: {lock:?}")),
@@ -62,6 +65,9 @@ pub(super) fn check_key(
     let id = cell.id;
     let key = locks.iter().find(|lock| lock.name == cell.name);
     match key.and_then(|key| key.hold(field)) {
+        Some(place) if place.is_reservation() => Err(format!(
+            "P1: client {client} hold {id} is believed in, and is a reservation: {key:?}"
+        )),
         Some(place) => {
             let left = u64::try_from(place.left.unwrap_or(0)).unwrap_or(0) * 1_000_000;
             let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::error::LossReason;
+use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::sim::checker::BACK_OFF;
 use crate::sim::checker::Checker;
@@ -57,6 +58,7 @@ impl Checker {
                 ));
             }
         }
+        self.forget_claims(index, client);
         self.troubled[index] |= std::mem::take(&mut self.fails);
         if let Some(server) = self.refuses_login.take() {
             self.look_at_refused(client, index, server)?;
@@ -204,16 +206,16 @@ impl Checker {
         let Some(hold) = self.holds.get(&(client, id)) else {
             return Err(format!("P7: {lock:?} has a hold that was never sent: {field}"));
         };
-        if self.jumped {
+        // How long a reservation lasts does not depend on what became of the attempts.
+        if self.jumped || place.is_reservation() {
             return Ok(());
         }
         let guarded = hold.has_guard() && !self.crashed[client];
         let lease = Duration::from_millis(hold.lease_ms);
         let slow = Duration::from_micros(hold.lease_ms * (self.plan.drift + 1_000) / 1_000);
-        let limit = hold
-            .not_after
-            .max(hold.guard_end)
-            .plus(lease + slow + self.skew + Duration::from_millis(3));
+        let late = slow + self.skew + Duration::from_millis(3);
+        let reserved = self.reserved_until(&lock.name).plus(late);
+        let limit = hold.not_after.max(hold.guard_end).plus(lease + late).max(reserved);
         if !guarded && now > limit {
             return Err(format!("P7: {field} in {lock:?} outlives its hold: {hold:?}"));
         }
@@ -341,7 +343,7 @@ impl Checker {
                 (true, false) => Duration::from_millis(100) + self.plan.lease / 100,
                 (false, _) => self.plan.command_timeout * 2 + Duration::from_millis(700),
             };
-        if now.since(free_since) <= bound {
+        if now.since(free_since) <= bound || !self.has_timers(name) {
             return Ok(());
         }
         for (index, client) in clients.iter().enumerate() {
@@ -352,22 +354,33 @@ impl Checker {
             if !can || now.since(since) <= bound || self.keeps_others_away(now, index, name) {
                 continue;
             }
-            for (request, ask) in &client.asks {
-                let waits = ask.open
-                    && matches!(ask.slot, Slot::Empty)
-                    && ask.lock.as_ref().is_some_and(|lock| lock.as_str() == name)
-                    && ask.told.is_some_and(|told| now.since(told) > bound)
-                    // After grants that came too late it leaves the name alone for a while.
-                    && !self.is_brief(ask);
-                if waits {
-                    let free = known.free_since;
-                    return Err(format!(
-                        "P9: {name} is free since {free:?}, and client {index} {request:?} sleeps on"
-                    ));
-                }
+            if let Some(request) = self.sleeper(now, client, name, bound) {
+                let free = known.free_since;
+                return Err(format!(
+                    "P9: {name} is free since {free:?}, and client {index} {request:?} sleeps on"
+                ));
             }
         }
         Ok(())
+    }
+
+    /// Somebody of the client who has waited for a name so long.
+    pub(super) fn sleeper(
+        &self,
+        now: Moment,
+        client: &Client,
+        name: &str,
+        bound: Duration,
+    ) -> Option<RequestId> {
+        let waits = |ask: &Ask| {
+            ask.open
+                && matches!(ask.slot, Slot::Empty)
+                && ask.lock.as_ref().is_some_and(|lock| lock.as_str() == name)
+                && ask.told.is_some_and(|told| now.since(told) > bound)
+                // After grants that came too late it leaves the name alone for a while.
+                && !self.is_brief(ask)
+        };
+        client.asks.iter().find(|(_, ask)| waits(ask)).map(|(request, _)| *request)
     }
 
     /// Holds of the same client, as many as the kind allows, keep its others from trying.

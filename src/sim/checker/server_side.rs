@@ -69,6 +69,8 @@ impl Checker {
             }
             _ => {}
         }
+        self.look_at_hand_off(now, client, command)?;
+        self.look_at_ticket(client, command)?;
         for field in released_by(command) {
             if let Some(hold) = self.hold_of(field) {
                 hold.release_sent = true;
@@ -118,6 +120,7 @@ impl Checker {
         outcome: &Outcome<Reply>,
     ) {
         let Some(Sent { at, command, .. }) = self.sent.remove(&(client, op)) else { return };
+        self.note_line_answer(now, client, &command, outcome);
         let reply = match outcome {
             Outcome::Done(reply) => reply,
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
@@ -153,6 +156,9 @@ impl Checker {
                 }
             }
             (Command::HandOff { name, from, to, lease, .. }, Body::HandOff(handed)) => {
+                if matches!(handed, HandedOff::LineFirst { .. }) {
+                    self.refused.insert((client, name.to_string()), now);
+                }
                 if matches!(handed, HandedOff::Granted { .. }) {
                     self.allow(to, at, *lease);
                     self.note_held(client, name.as_str(), now);
@@ -300,6 +306,9 @@ impl Checker {
         }
         // A release of which the server refuses a part may leave the rest of the time to the hold.
         let shortens = matches!(command, Command::ReleaseAt { .. });
+        if was.is_reservation() {
+            return Ok(());
+        }
         if !shortens && is.is_some_and(|is| is.left < was.left) {
             return Err(format!("P7: a TTL was shortened: {was:?} -> {is:?} by {command:?}"));
         }
@@ -342,7 +351,8 @@ impl Checker {
             hold.begun = if hold.begun == Moment::ZERO { now } else { hold.begun };
             hold.key_end = hold.key_end.max(now.plus(lease.duration()));
         }
-        let is_new = !before.iter().any(|was| was.name == *name && was.hold(field).is_some());
+        let had = |was: &Found| was.hold(field).is_some_and(|was| !was.is_reservation());
+        let is_new = !before.iter().any(|was| was.name == *name && had(was));
         let sure = now.plus(self.clocks_apart());
         let counts = is_new && process.deposed.is_none() && self.knows_clocks();
         let Some(known) = self.names.get_mut(name.as_str()) else { return Ok(()) };
@@ -397,15 +407,20 @@ impl Checker {
             return;
         };
         let told = Duration::from_millis(u64::try_from(*pttl).unwrap_or(0) + 1);
-        // On its way the answer gets older, in bad times much older.
-        let way = if self.plan.calm {
+        // Those in line try one after the other.
+        let steps = Duration::from_millis(20);
+        let sleep = told.min(self.plan.fallback * 11 / 10) + steps + self.way();
+        if let Some(name) = self.names.get_mut(name.as_str()) {
+            name.sleep_until = name.sleep_until.max(now.plus(sleep));
+        }
+    }
+
+    /// On its way an answer gets older, in bad times much older.
+    pub(super) fn way(&self) -> Duration {
+        if self.plan.calm {
             Duration::from_micros(2 * self.plan.latency)
         } else {
             Duration::from_secs(2)
-        };
-        let sleep = told.min(self.plan.fallback * 11 / 10) + way;
-        if let Some(name) = self.names.get_mut(name.as_str()) {
-            name.sleep_until = name.sleep_until.max(now.plus(sleep));
         }
     }
 
@@ -518,7 +533,7 @@ fn released_of_many(command: &Command, each: &[Option<Released>], name: &LockNam
 }
 
 /// The holds that a command may touch.
-fn own_fields(command: &Command) -> Vec<&str> {
+pub(super) fn own_fields(command: &Command) -> Vec<&str> {
     match command {
         Command::Acquire { field, .. }
         | Command::Release { field, .. }

@@ -99,3 +99,19 @@ fn holds_that_fill_a_name_are_valid_or_had_guards_until_then() {
         assert!(full(&checker, START) && !full(&checker, later), "{kind:?}");
     }
 }
+
+#[test]
+fn a_reservation_is_nobodys_hold_and_stands_alone() {
+    let reservation = |id| Place::of(format!("client:{id}"), 0);
+    for (kind, most) in TABLE {
+        let key = |holds| Found { name: name(kind), pttl: Some(900), holds };
+        assert_eq!(check_holds(&key([reservation(1)].into_iter().collect())), Ok(()), "{kind:?}");
+        let beside = [reservation(1), Place::of("client:2".to_owned(), 1)].into_iter().collect();
+        let found = check_holds(&key(beside));
+        assert!(found.is_err_and(|words| words.starts_with("P1:")), "{kind:?} {most}");
+        let mut checker = believing(kind, 1);
+        let found = checker.look(START, &[key([reservation(1)].into_iter().collect())], &[]);
+        let words = found.expect_err("a reservation is no hold");
+        assert!(words.contains("is a reservation"), "{kind:?}: {words}");
+    }
+}

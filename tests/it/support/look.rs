@@ -97,7 +97,7 @@ pub(crate) fn script_as_sent(path: &Path) -> String {
         sent.push_str(line);
         if let Some((_, included)) = line.split_once("-- include ") {
             let included = format!("{ROOT}/lua/{}", included.trim_end());
-            sent.push_str(&std::fs::read_to_string(&included).expect(&included));
+            sent.push_str(&script_as_sent(Path::new(&included)));
         }
     }
     sent

@@ -12,23 +12,30 @@ use crate::servers::Server;
 pub(crate) fn pair(server: &Server) -> Result<f64, String> {
     let Some(program) = process::find_program("redis-benchmark") else { return Ok(f64::NAN) };
     let mut connection = server.connect().map_err(|error| error.to_string())?;
-    let read =
-        |path| std::fs::read_to_string(crate::root().join(path)).map_err(|error| error.to_string());
-    let script = read("lua/reentrant/acquire.lua")? + &read("lua/reentrant/body/acquire.lua")?;
+    let read = |path: String| {
+        std::fs::read_to_string(crate::root().join(path)).map_err(|error| error.to_string())
+    };
+    let parts = ["body/pass_on.lua", "body/wait.lua", "acquire.lua", "body/acquire.lua"];
+    let script: String =
+        parts.iter().map(|part| read(format!("lua/reentrant/{part}"))).collect::<Result<_, _>>()?;
     let digest =
         connection.text(&["SCRIPT", "LOAD", &script]).map_err(|error| error.to_string())?;
     let url = server.url();
     let port = url.rsplit(':').next().unwrap_or_default();
     let mut command = Command::new(program);
-    command.args(["-p", port, "-c", "1", "-n", "3000", "--csv", "EVALSHA", &digest, "2"]);
+    command.args(["-p", port, "-c", "1", "-n", "3000", "--csv", "EVALSHA", &digest, "3"]);
     let field = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:1";
     command.args([
         "pairs:floor",
         "redisson_lock_fence:{1}",
+        "redisson_lock_line__{pairs:floor}",
         field,
         "1",
         "30000",
         "9000000000000000",
+        "first",
+        "0",
+        "0",
     ]);
     let done = process::run(command, Duration::from_secs(60), Echo::Off)?;
     // "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms",...

@@ -310,7 +310,10 @@ impl Model<'_> {
         }
         let ticket = announce.line.map_or(0, |line| self.standing(line, to).ticket);
         self.keys.remove(lock);
-        if line_first && self.pass_on(lock, announce).is_some() {
+        // Beyond the page: `to` has a place, and is the first itself.
+        let places = announce.line.and_then(|line| self.places(line)).unwrap_or_default();
+        let is_first = places.first().is_some_and(|(_, first)| first == field);
+        if line_first && !is_first && self.pass_on(lock, announce).is_some() {
             return Ok(Answer { code: 5, ..self.held(&Attempt { ticket, ..*to }) });
         }
         self.set_holder(lock, field, "1", Some(to.lease));

@@ -2,18 +2,40 @@
 
 use crate::base::random::Random;
 
-const FIELDS: &[&str] = &["a", "a", "a", "a:kept", "b", "b", "b", "c", "mode", "~"];
-const COUNTS: &[&str] = &["1", "1", "1", "2", "3", "65535", "0", "1.5"];
-const LEASES: &[&str] = &["3M", "5M", "9M", "86400000", "86400001", "0"];
-const DEADLINES: &[&str] =
-    &["soon", "soon", "soon", "soon", "late", "-1", "9007199254740992", "1.5"];
-const CHANNELS: &[&str] = &["ch", "ch", "ch", "client", "nobody", "~"];
-const MODES: &[&str] = &["try", "first", "first", "again", "again", "again", "wait"];
-const TICKETS: &[&str] = &["0", "0", "0", "5", "6", "7", "9000000000000000", "-1", "1.5"];
-const HEARS: &[&str] = &["1", "1", "1", "0", "2"];
-const LINE_FIRST: &[&str] = &["0", "1", "1", "x"];
+const FIELDS: &[&str] =
+    &["a", "a", "a", "a", "a", "a", "b", "b", "b", "b", "b", "c", "c", "a:kept", "mode", "~"];
+const COUNTS: &[&str] =
+    &["1", "1", "1", "1", "1", "1", "1", "1", "1", "2", "2", "3", "65535", "0", "1.5"];
+const LEASES: &[&str] =
+    &["3M", "3M", "5M", "5M", "9M", "9M", "86400000", "86400000", "86400001", "0"];
+const DEADLINES: &[&str] = &[
+    "soon",
+    "soon",
+    "soon",
+    "soon",
+    "soon",
+    "soon",
+    "soon",
+    "soon",
+    "soon",
+    "late",
+    "late",
+    "-1",
+    "9007199254740992",
+    "1.5",
+];
+const CHANNELS: &[&str] = &["ch", "ch", "ch", "ch", "ch", "ch", "client", "client", "nobody", "~"];
+const MODES: &[&str] = &[
+    "try", "try", "try", "first", "first", "first", "again", "again", "again", "again", "again",
+    "again", "wait",
+];
+const TICKETS: &[&str] =
+    &["0", "0", "0", "0", "0", "0", "5", "5", "6", "6", "7", "7", "9000000000000000", "-1"];
+const HEARS: &[&str] = &["1", "1", "1", "1", "1", "1", "1", "0", "0", "0", "2"];
+const LINE_FIRST: &[&str] = &["0", "0", "0", "1", "1", "1", "1", "1", "x"];
 const CLIENT_CHANNELS: &[&str] = &["client", "client", "client", "nobody", "~"];
-const VERBS: &[&str] = &["PUBLISH", "PUBLISH", "SPUBLISH", "publish"];
+const VERBS: &[&str] =
+    &["PUBLISH", "PUBLISH", "PUBLISH", "PUBLISH", "SPUBLISH", "SPUBLISH", "publish"];
 pub(super) const PLANTS: &[&str] = &[
     "lock={a:1}@5",
     "lock={b:2}@9",
@@ -28,11 +50,24 @@ pub(super) const PLANTS: &[&str] = &[
     "lock={a:0}@1.5s",
     "lock={b:0}@1.5s",
     "lock={a:0}",
+    "lock={a:0}@9",
     "lock={a:0,b:1}@5",
     "lock={a:0,mode:read}@5",
     "lock={b:0,a:1}@5",
     "lock1={a:0}@1.5s lock2={a:1}@5",
     "line=(b:5)@12s",
+    "line=(b:7)@12s",
+    "line=(c:7,b:9)@12s",
+    "lock={a:1}@5 line=(b:5,c:7)@12s",
+    "lock={a:1}@5 line=(c:7)@12s",
+    "lock={b:1}@5 line=(c:7)@12s",
+    "lock={b:1}@5 line=(a:6,c:7)@12s",
+    "lock={a:1,x:1}@5 line=(b:5)@12s",
+    "lock={b:1,x:1}@5 line=(c:5)@12s",
+    "lock={a:1}@5 line=(c:9000000000000000)@12s",
+    "lock={c:1}@5 line=(b:9000000000000000)",
+    "lock1={a:1}@5 lock2={b:1}@5 line1=(b:5)@12s line2=(c:5,d:6)@12s",
+    "lock1={b:1}@5 lock2={a:1}@5 line1=(x:5)@12s line2=(y:5)@12s",
     "line=(a:5,b:7)@12s",
     "line=(a:5,b:5,c:9000000000000000)@12s",
     "line=(b:6,a:7,mode:8)@12s",
@@ -104,18 +139,36 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
         r#"redis.call("HINCRBY", lock, field, 1)"#,
     ),
     ("acquire", "if pttl == -2 and count > 1 then", "if false then"),
-    (
-        "acquire",
-        "if pttl < lease then redis.call(\"PEXPIRE\", lock, lease_text)",
-        "if true then redis.call(\"PEXPIRE\", lock, lease_text)",
-    ),
+    ("acquire", "if pttl < lease or reserved then", "if true then"),
+    ("acquire", "if pttl < lease or reserved then", "if pttl < lease then"),
+    ("acquire", "if not mine or reserved then redis.call", "if not mine then redis.call"),
+    ("acquire", "pttl ~= -2 and (not mine or reserved)", "pttl ~= -2 and not mine"),
+    ("acquire", r#"if mode == "again" and not line then"#, "if false then"),
+    ("acquire", r#"local passes_on = mode == "again" and"#, "local passes_on ="),
+    ("acquire", r#"(has_place or ticket > tonumber(first[2]))"#, "true"),
+    ("acquire", r#"if passes_on then redis.pcall("ZREM", line, field) end"#, ""),
+    ("acquire", "if last and last >= now then ticket = last + 1 end", ""),
+    ("acquire", "rank = rank - 1", "rank = rank"),
+    ("acquire", r#"if has_place then redis.pcall("ZREM", line, field) end"#, ""),
+    ("acquire", r#"redis.pcall("ZADD", line, string.format("%.0f", ticket), field)"#, ""),
+    ("acquire", r#"if is_there == 0 then redis.call("PEXPIRE", line, LINE_MS) end"#, ""),
+    ("acquire", r#"redis.pcall("ZREM", line, first)"#, "1"),
+    ("acquire", r#"redis.pcall(verb, channel, first)"#, "1"),
     ("release", "if fields == 0 then", "if false then"),
+    ("release", r#"if not mine or mine == "0" then"#, "if not mine then"),
+    ("release", r#"redis.pcall("ZREM", line, field)"#, "1"),
+    ("release", "if not is_own and fields ~= 0 then return {-3, now} end", ""),
+    ("release", "first and reserve(lock, line, first, channel, verb)", "nil"),
+    ("release", "if fields == 1 then return {1, now, receivers} end", ""),
     ("release", r#"redis.call("HDEL", lock, field)"#, r#"redis.call("DEL", lock)"#),
     ("release", r#"redis.pcall("PERSIST", lock)"#, "1"),
     ("release", "if count > 0 then", "if count > 1 then"),
-    ("release", r#"local receivers = redis.pcall(verb, channel, "0")"#, "local receivers = 1"),
+    ("release", r#"receivers = redis.pcall(verb, channel, "0")"#, "receivers = 1"),
     ("release_many", r#"if redis.pcall("HLEN", lock) ~= 1 then return -5 end"#, ""),
     ("release_many", r#"redis.pcall(verb, channel, "0")"#, "1"),
+    ("release_many", "KEYS[holds + i]", "KEYS[holds + 1]"),
+    ("release_at", "fields == 1 and not keeps and line", "not keeps and line"),
+    ("release_at", "fields == 1 and not keeps and line", "fields == 1 and line"),
     ("release_at", r#"if redis.call("HGET", lock, kept) then return {2, now, 0} end"#, ""),
     ("release_at", "if rest > most then rest = most end", ""),
     ("release_at", "rest > 0 and fields == 1", "rest > 0"),
@@ -125,8 +178,13 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
     ("renew", "if now > not_after then", "if false then"),
     ("hand_off", "local late = now > not_after", "local late = false"),
     ("hand_off", "if late then return {-1, now, 0} end", ""),
-    ("hand_off", r#"redis.call("HDEL", lock, from)\n--"#, "--"),
-    ("hand_off", "if fields > 1 and not count_to then", "if false then"),
+    ("hand_off", r#"redis.call("HDEL", lock, from)\nif"#, "if"),
+    ("hand_off", "if fields > 1 and not has_to then", "if false then"),
+    ("hand_off", r#"return count and count ~= "0""#, "return count"),
+    ("hand_off", r#"line_first == "1""#, "true"),
+    ("hand_off", "fields == 1 and line", "line"),
+    ("hand_off", r#"wait_in(line, to, ticket, has_place, hears == "1")"#, ""),
+    ("force_release", "fields == 1 and line", "line"),
     (
         "force_release",
         r#"if redis.call("HEXISTS", lock, "mode") == 1 then return {-3, now} end"#,

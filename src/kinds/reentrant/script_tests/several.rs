@@ -21,21 +21,44 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 const NEVER_LATE: &str = "9007199254740991";
 
 fn acquire(name: &str, field: &str, count: &str, lease: &str, not_after: &str) -> ScriptCall {
-    let args = [field, count, lease, not_after, "try", "0", "0"];
-    ScriptCall::new(&ACQUIRE, [name, "fence", "line"].into(), args.into())
+    waiting(name, [field, count, lease, not_after, "try", "0", "0"])
+}
+
+fn waiting(name: &str, args: [&str; 7]) -> ScriptCall {
+    let line = line_of(name);
+    ScriptCall::new(&ACQUIRE, [name, "fence", &line].into(), args.into())
 }
 
 fn release(name: &str, field: &str, count: &str, verb: &str) -> ScriptCall {
-    ScriptCall::new(&RELEASE, [name, "line"].into(), [field, count, "ch", verb].into())
+    let line = line_of(name);
+    ScriptCall::new(&RELEASE, [name, &line].into(), [field, count, "ch", verb].into())
+}
+
+fn line_of(name: &str) -> String {
+    format!("{name}:line")
+}
+
+/// The same without the line's key, which is the last.
+fn without_line(call: &ScriptCall) -> ScriptCall {
+    let keys = call.keys.iter().take(call.keys.len() - 1).collect();
+    ScriptCall { keys, ..call.clone() }
 }
 
 fn any(random: &mut Random) -> ScriptCall {
+    /// The first most of the time.
+    fn usual(random: &mut Random, choices: &[&'static str]) -> &'static str {
+        choices[random.index(choices.len() * 4).saturating_sub(choices.len() * 3)]
+    }
     let mut pick = |choices: &[&'static str]| choices[random.index(choices.len())];
-    let (name, field) = (pick(&NAMES), pick(&["a", "a", "b", ""]));
+    let (name, field) = (pick(&NAMES), pick(&["a", "a", "b", "c", ""]));
     if pick(&["acquire", "release"]) == "acquire" {
-        let count = pick(&["1", "1", "1", "2", "0", "1.5"]);
-        let lease = pick(&["30000", "30000", "60000", "0", "x"]);
-        acquire(name, field, count, lease, pick(&[NEVER_LATE, NEVER_LATE, NEVER_LATE, "1", "-1"]))
+        let mut usual = |choices: &[&'static str]| usual(random, choices);
+        let (count, lease) = (usual(&["1", "2", "0", "1.5"]), usual(&["30000", "60000", "0", "x"]));
+        let not_after = usual(&[NEVER_LATE, "1", "-1"]);
+        let mode = usual(&["first", "try", "again", "wait"]);
+        // A new ticket would be another each time.
+        let (ticket, hears) = (usual(&["5", "6", "-1"]), usual(&["1", "0", ""]));
+        waiting(name, [field, count, lease, not_after, mode, ticket, hears])
     } else {
         release(name, field, pick(&["0", "0", "1", "-1"]), pick(&["PUBLISH", "PUBLISH", "publish"]))
     }
@@ -43,7 +66,7 @@ fn any(random: &mut Random) -> ScriptCall {
 
 /// In one call, as the backend does it.
 fn together(calls: &[ScriptCall]) -> ScriptCall {
-    let several = several(true);
+    let several = several(calls.iter().all(|call| several(true).one(call).is_some()));
     let together = BatchArgs::new(several, calls.iter());
     let keys = calls.iter().flat_map(|call| call.keys.iter()).collect();
     ScriptCall::new(several.script, keys, together.args(calls.iter()).collect())
@@ -112,10 +135,13 @@ fn ended(redis: &mut Redis) -> (Vec<Dumped>, Vec<Published>) {
 #[test]
 fn several_do_what_they_do_one_after_the_other() {
     let mut redis = Redis::start(&SUITE);
-    let mut granted = 0;
+    let (mut granted, mut places) = (0, 0);
     for seed in 0..SEQUENCES {
         let mut random = Random(seed);
-        let calls: Vec<_> = (0..16).map(|_| any(&mut random)).collect();
+        let mut calls: Vec<_> = (0..16).map(|_| any(&mut random)).collect();
+        if seed % 3 == 0 {
+            calls = calls.iter().map(without_line).collect();
+        }
         let begin = if seed % 2 == 0 { begin } else { begin_with_data };
         begin(&mut redis);
         let singly: Vec<_> =
@@ -123,13 +149,16 @@ fn several_do_what_they_do_one_after_the_other() {
         let after = ended(&mut redis);
         begin(&mut redis);
         let replies: Vec<_> = replies(&mut redis, &calls).into_iter().map(timeless).collect();
+        for reply in &replies {
+            places += usize::from(matches!(reply, Value::List(parts) if parts.len() == 6));
+        }
         assert_eq!(replies, singly, "seed {seed}: {calls:?}");
         assert_eq!(ended(&mut redis), after, "seed {seed}: {calls:?}");
         let is_grant =
             |reply: &&Value| matches!(reply, Value::List(parts) if parts[0] == Value::Int(1));
         granted += replies.iter().filter(is_grant).count();
     }
-    assert!(granted > 300, "{granted}");
+    assert!(granted > 300 && places > 100, "{granted}, {places}");
 }
 
 /// Redis refuses some commands: who asked for them hears why, and the others have what they asked
@@ -172,13 +201,22 @@ fn an_error_is_what_it_would_have_been_by_itself() {
         acquire("one", "b", "1", "60000", NEVER_LATE),
         acquire("two", "b", "1", "30000", NEVER_LATE),
         acquire("three", "b", "1", "60000", NEVER_LATE),
+        release("three", "b", "0", "PUBLISH"),
+        waiting("four", ["b", "1", "60000", NEVER_LATE, "first", "5", "1"]),
+        release("four", "b", "0", "PUBLISH"),
     ];
     let mut errors = BTreeSet::new();
-    for denied in ["hget", "hset", "hlen", "hdel", "get", "set", "pexpire"] {
+    for denied in [
+        "hget", "hset", "hlen", "hdel", "get", "set", "pexpire", "zscore", "zcount", "zadd",
+        "zrem", "zrange", "type", "publish",
+    ] {
         let begin = |redis: &mut Redis| {
             redis.allow_everything();
             begin(redis);
             redis.run(&acquire("one", "a", "1", "60000", NEVER_LATE)).expect("granted");
+            redis.run(&acquire("four", "a", "1", "60000", NEVER_LATE)).expect("granted");
+            let place = Stored::SortedSet([(5.0, "b".to_owned())].into_iter().collect());
+            redis.plant(&line_of("four"), &place, Some(60_000));
             redis.published();
             redis.deny(denied);
         };
@@ -218,11 +256,17 @@ fn without_place(reply: Value) -> Value {
 fn it_includes_the_bodies_of_both() {
     let source = several(true).script.source;
     assert_eq!(source.matches(r#"redis.call("TIME")"#).count(), 1, "{source}");
-    assert_eq!(source.matches("-- include ").count(), 4, "{source}");
+    assert_eq!(source.matches("-- include ").count(), 5, "{source}");
     let bodies = [lua!("reentrant/body/acquire"), lua!("reentrant/body/release")];
     for (script, body) in [&*ACQUIRE, &*RELEASE].into_iter().zip(bodies) {
-        assert_eq!(source.matches(body).count(), 1, "{}", script.name);
-        assert_eq!(script.source.matches(body).count(), 1, "{}", script.name);
-        assert!(script.source.ends_with(body), "{}", script.name);
+        // They include other files in turn.
+        let (begin, rest) = body.split_once("-- include ").expect("it includes");
+        let (_, end) = rest.rsplit_once("-- include ").unwrap_or(("", rest));
+        let (_, end) = end.split_once('\n').expect("more lines");
+        for part in [begin, end] {
+            assert_eq!(source.matches(part).count(), 1, "{}", script.name);
+            assert_eq!(script.source.matches(part).count(), 1, "{}", script.name);
+        }
+        assert!(script.source.ends_with(end), "{}", script.name);
     }
 }

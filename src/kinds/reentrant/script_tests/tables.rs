@@ -3,6 +3,7 @@
 use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::kinds::command::PERMISSIONS;
+use crate::kinds::reentrant::script_tests::line;
 use crate::kinds::reentrant::script_tests::parse_call;
 use crate::kinds::script_tests::Server;
 use crate::kinds::script_tests::observe;
@@ -385,14 +386,23 @@ pub(super) const FORCE_RELEASE: &[Row] = &[
 
 /// A good call, and for each of its arguments what is not allowed.
 const BAD: &[(&str, &[&[&str]])] = &[
+    ("acquire a 1 9M soon try 0 0", &[&["~"], COUNTS, LEASES, DEADLINES, MODES, DEADLINES, FLAGS]),
     (
-        "acquire a 1 9M soon try 0 0",
-        &[&["~"], &["0", "-1", "65536", "1.5", "x", "~", "nan", "inf"], LEASES, DEADLINES],
+        "+acquire a 1 9M soon again 5 1 ch PUBLISH",
+        &[&["~"], COUNTS, LEASES, DEADLINES, MODES, DEADLINES, FLAGS, &["~"], VERBS],
     ),
     (
         "release a 0 ch PUBLISH",
         &[&["~"], &["-1", "65536", "1.5", "x", "~", "nan", "inf"], &["~"], VERBS],
     ),
+    (
+        "+release a 0 ch SPUBLISH",
+        &[&["~"], &["-1", "65536", "1.5", "x", "~", "nan", "inf"], &["~"], VERBS],
+    ),
+    ("+release_many PUBLISH a ch", &[VERBS, &["~"], &["~"]]),
+    ("+release_many PUBLISH a ch b ch", &[VERBS, &["~"], &["~"], &["~"], &["~"]]),
+    ("+release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
+    ("+force_release a soon ch PUBLISH client", &[&["~"], DEADLINES, &["~"], VERBS, &["~"]]),
     ("release_many PUBLISH a ch", &[VERBS, &["~"], &["~"]]),
     ("release_many PUBLISH a ch b ch", &[VERBS, &["~"], &["~"], &["~"], &["~"]]),
     ("release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
@@ -400,10 +410,17 @@ const BAD: &[(&str, &[&[&str]])] = &[
     ("renew soon a 9M b 9M", &[DEADLINES, &["~"], LEASES, &["~"], LEASES]),
     (
         "hand_off a b 9M soon ch PUBLISH 0 0",
-        &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS],
+        &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS, FLAGS, FLAGS],
+    ),
+    (
+        "+hand_off a b 9M soon ch PUBLISH 1 1",
+        &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS, FLAGS, FLAGS],
     ),
     ("force_release a soon ch PUBLISH client", &[&["~"], DEADLINES, &["~"], VERBS, &["~"]]),
 ];
+const COUNTS: &[&str] = &["0", "-1", "65536", "1.5", "x", "~", "nan", "inf"];
+const MODES: &[&str] = &["~", "Try", "wait"];
+const FLAGS: &[&str] = &["~", "2", "00", "true"];
 const LEASES: &[&str] = &["0", "-1", "86400001", "1.5", "x", "~", "nan", "inf"];
 const DEADLINES: &[&str] = &["-1", "1.5", "9007199254740992", "x", "~", "nan", "inf"];
 const VERBS: &[&str] = &["~", "publish", "DEL"];
@@ -413,6 +430,11 @@ pub(super) fn check_foreign(server: &mut dyn Server) {
     let calls = [
         ("release a 0 ch PUBLISH", "-3 T"),
         ("release a 2 ch PUBLISH", "-3 T"),
+        ("+release a 0 ch PUBLISH", "-3 T"),
+        ("+release_many PUBLISH a ch", "1 T -5"),
+        ("+release_at a late 9M ch PUBLISH", "-3 T"),
+        ("+hand_off a d 9M late ch PUBLISH 1 1", "-3 T"),
+        ("+force_release a soon ch PUBLISH client", "-3 T"),
         ("release_many PUBLISH a ch", "1 T -5"),
         ("release_at a soon 9M ch PUBLISH", "-3 T"),
         ("release_at a late 9M ch PUBLISH", "-3 T"),
@@ -431,10 +453,23 @@ pub(super) fn check_late(server: &mut dyn Server) {
     let calls = [
         "acquire a 1 9M late try 0 0",
         "acquire a 2 9M late try 0 0",
+        "+acquire a 1 9M late first 0 1",
+        "+acquire a 1 9M late again 5 1 ch PUBLISH",
+        "+force_release a late ch PUBLISH client",
         "renew late a 9M",
         "force_release a late ch PUBLISH client",
     ];
-    let own = ["", "fence=7", "fence=word", "lock={a:1}@5", "lock={a:1}", "lock={a:1,b:1}@5"];
+    let own = [
+        "",
+        "fence=7",
+        "fence=word",
+        "lock={a:1}@5",
+        "lock={a:1}",
+        "lock={a:1,b:1}@5",
+        "lock={a:0}@1.5s",
+        "line=(a:5)@12s",
+        "line=(b:5)@12s lock={b:0}@1.5s",
+    ];
     let states = FOREIGN.iter().chain(&own);
     let rows = states.flat_map(|state| calls.map(|call| (*state, call, "-1 T", "=", "")));
     check_table(server, &rows.collect::<Vec<_>>());
@@ -451,7 +486,7 @@ pub(super) fn check_bad_arguments(server: &mut dyn Server) {
                 words[index + 1] = word;
                 rows.push((words.join(" "), index + 1));
             }
-            if !good.starts_with("renew") && !good.starts_with("release_many") {
+            if !good.contains("renew") && !good.contains("release_many") {
                 rows.push((words[..=index].join(" "), index + 1));
             }
         }
@@ -465,11 +500,15 @@ pub(super) fn check_bad_arguments(server: &mut dyn Server) {
             ("release_many PUBLISH", 1),
             ("release_many PUBLISH a", 2),
             ("release_many PUBLISH a ch b", 4),
+            ("+release_many PUBLISH", 1),
+            ("+release_many PUBLISH a", 2),
+            ("+release_many PUBLISH a ch b", 4),
         ]
         .map(|(c, n)| (c.to_owned(), n)),
     );
-    rows.extend(["renew", "release_many"].map(|call| (call.to_owned(), 1)));
-    let states = ["", "fence=7 lock={a:1}@5", "lock=text", "lock1={a:1}@5 lock2={b:1}@5"];
+    rows.extend(["renew", "release_many", "+release_many"].map(|call| (call.to_owned(), 1)));
+    let states =
+        ["", "fence=7 lock={a:1}@5", "lock=text", "line=(b:5)@12s", "lock1={a:1}@5 lock2={b:1}@5"];
     check(
         server,
         rows.iter().flat_map(|(call, number)| {
@@ -546,6 +585,32 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
         ("lock={a:3}@5", "release_at a late 3M ch PUBLISH", "1 T 1", "", "ch=0"),
         ("lock={a:3}@5", "renew soon a 9M", "1 T 1", "lock={a:3}@9", ""),
         ("lock={a:3}@5", "inspect", "1 T @5 1 a 3", "=", ""),
+        // A place is so small, and is gone so soon, that it is taken all the same.
+        (
+            "lock={b:1}@5",
+            "+acquire a 1 9M soon first 0 1",
+            "0 T @5 b T 0",
+            "line=(a:T)@12s lock={b:1}@5",
+            "",
+        ),
+        ("line=(a:5)@12s", "+acquire a 1 9M soon again 5 1 ch PUBLISH", OOM, "=", ""),
+        ("lock={a:0}@1.5s", "+acquire a 1 9M soon again 5 1 ch PUBLISH", OOM, "=", ""),
+        (
+            "line=(b:5)@12s",
+            "+acquire a 1 9M soon again 7 1 ch PUBLISH",
+            "0 T @1.5s b 7 0",
+            "line=(a:7)@12s lock={b:0}@1.5s",
+            "ch=b",
+        ),
+        (
+            "line=(b:5)@12s lock={a:3}@5",
+            "+release a 0 ch PUBLISH",
+            "1 T 1",
+            "lock={b:0}@1.5s",
+            "ch=b",
+        ),
+        ("line=(b:5)@12s", "+release a 0 ch PUBLISH", "0 T", "lock={b:0}@1.5s", "ch=b"),
+        ("line=(c:5)@12s lock={a:1}@5", "+hand_off a b 9M soon ch PUBLISH 1 1", OOM, "=", ""),
         ("lock={a:3}@5", "force_release a soon ch PUBLISH client", "1 T 1", "", "ch=0 client=lock"),
     ];
     for (state, call, reply, after, published) in rows {
@@ -591,4 +656,12 @@ pub(super) const ALL: &[(&str, &[Row])] = &[
     ("hand_off", HAND_OFF),
     ("inspect", INSPECT),
     ("force_release", FORCE_RELEASE),
+    ("acquire", line::ACQUIRE),
+    ("release", line::RELEASE),
+    ("release_many", line::RELEASE_MANY),
+    ("release_at", line::RELEASE_AT),
+    ("renew", line::RENEW),
+    ("hand_off", line::HAND_OFF),
+    ("inspect", line::INSPECT),
+    ("force_release", line::FORCE_RELEASE),
 ];

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Stored;
+use crate::base::name::LINE_PREFIX;
+use crate::base::name::LockName;
 use crate::kinds::command::Command;
+use crate::kinds::command::WaitMode;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
@@ -16,7 +19,9 @@ use crate::kinds::script_tests::together::Together;
 
 /// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that
 /// is ours has an end, and no more fields than its kind allows; no command takes away data that
-/// another program has put beside it; every grant has a higher token than all before.
+/// another program has put beside it; every grant has a higher token than all before. A line has an
+/// end; a place in it is lost only by commands of its own, or to a reservation; and a lock is
+/// reserved for the lowest ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     pub(crate) grants: u64,
@@ -68,6 +73,13 @@ impl Promises {
                 assert!(fine, "{name} has no end or too many holders: {}", together.story());
             }
         }
+        for line in lines(dump) {
+            assert!(line.ttl.is_some(), "{} has no end: {}", line.key, together.story());
+            for (_, who) in &line.places {
+                let gone = !self.cleaned_up.contains(who);
+                assert!(gone, "{who} is in line again: {}", together.story());
+            }
+        }
         self.keep_order(command, reply, together);
         if let Some(before) = &self.before {
             if together.suite().kind.most_fields() == 1 {
@@ -75,6 +87,11 @@ impl Promises {
             }
             others_stay(command, before, dump, together);
             data_stays(command, before, dump, together);
+            places_stay(command, before, dump, together);
+            lowest_ticket_first(command, before, dump, together);
+            if matches!(reply, Some(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. })) {
+                nobody_is_passed(command, before, dump, together);
+            }
         }
         self.before = Some(dump.to_vec());
     }
@@ -141,6 +158,62 @@ fn others_stay(command: &Command, before: &[Dumped], after: &[Dumped], together:
     }
 }
 
+/// Among those that are there afterwards and were before.
+fn places_stay(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
+    for old in lines(before) {
+        let new = lines(after).find(|line| line.key == old.key);
+        let is_reserved_for = |who: &str| {
+            lock_of(after, &old.key)
+                .is_some_and(|fields| fields == [(who.to_owned(), "0".to_owned())])
+        };
+        for place in old.places.iter().filter(|(_, who)| !meant(command, who)) {
+            let stays = new.as_ref().is_some_and(|new| new.places.contains(place));
+            let fine = stays || is_reserved_for(&place.1);
+            assert!(fine, "{command:?} took the place {place:?}: {}", together.story());
+        }
+    }
+}
+
+/// Of those for whom the lock has just been reserved. Whose command it was may have left the line.
+fn lowest_ticket_first(
+    command: &Command,
+    before: &[Dumped],
+    after: &[Dumped],
+    together: &Together,
+) {
+    for old in lines(before) {
+        let Some([(who, count)]) = lock_of(after, &old.key) else { continue };
+        let was_there =
+            lock_of(before, &old.key).is_some_and(|old| old.iter().any(|(o, _)| o == who));
+        if count != "0" || was_there || who.ends_with(":kept") {
+            continue;
+        }
+        let place = old.places.iter().find(|(_, other)| other == who);
+        let mut others = old.places.iter().filter(|(_, other)| !meant(command, other));
+        let lowest = others.all(|(other, _)| place.is_some_and(|(own, _)| own <= other));
+        assert!(lowest, "reserved for {who} in {:?}: {}", old.places, together.story());
+    }
+}
+
+/// By a waiter that found the lock free.
+fn nobody_is_passed(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
+    let Command::Acquire { name, field, wait: WaitMode::Again { ticket, .. }, .. } = command else {
+        return;
+    };
+    if hashes(before).any(|(key, ..)| key == name.as_str()) {
+        return;
+    }
+    let places = |dump| lines(dump).find(|line| line.key == name.line_key());
+    let place = places(before)
+        .and_then(|line| line.places.into_iter().find(|(_, who)| who == field))
+        .map_or(*ticket as f64, |(ticket, _)| ticket);
+    let others = places(after).map(|line| line.places).unwrap_or_default();
+    for (other, who) in &others {
+        let in_turn = who != field && *other >= place;
+        assert!(in_turn, "{field} has passed {who}, or stays: {}", together.story());
+    }
+}
+
 fn meant(command: &Command, holder: &str) -> bool {
     match command {
         Command::Acquire { field, .. }
@@ -152,6 +225,30 @@ fn meant(command: &Command, holder: &str) -> bool {
         Command::ForceRelease { expected, .. } => expected == holder,
         _ => false,
     }
+}
+
+struct LineKey {
+    key: String,
+    places: Vec<(f64, String)>,
+    ttl: Option<i64>,
+}
+
+/// The lines of the names, with the places of our clients.
+fn lines(dump: &[Dumped]) -> impl Iterator<Item = LineKey> {
+    dump.iter().filter_map(|dumped| match &dumped.value {
+        Stored::SortedSet(places) if dumped.key.starts_with(LINE_PREFIX) => Some(LineKey {
+            key: dumped.key.clone(),
+            places: places.iter().cloned().collect(),
+            ttl: dumped.pttl,
+        }),
+        _ => None,
+    })
+}
+
+/// The hash of the lock whose line has this key.
+fn lock_of<'a>(dump: &'a [Dumped], line: &str) -> Option<&'a [(String, String)]> {
+    let is_it = |key: &str| LockName::new(key).is_ok_and(|name| name.line_key() == line);
+    hashes(dump).find(|(key, ..)| is_it(key)).map(|(_, fields, _)| fields)
 }
 
 type Hash<'a> = (&'a str, &'a [(String, String)], Option<i64>);
