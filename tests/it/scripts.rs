@@ -226,11 +226,19 @@ fn a_body_uses_what_it_says_and_the_scripts_that_include_it_define_that() {
     let (bodies, scripts) = bodies_and_scripts();
     assert!(bodies.len() >= 2, "{bodies:?}");
     for path in bodies {
-        // With the files that it includes in turn.
-        let body = look::script_as_sent(&path);
+        let body = fs::read_to_string(&path).unwrap();
         let said = said_to_be_used(&body);
+        let sent = look::script_as_sent(&path);
         let path = path.strip_prefix(Path::new(ROOT).join("lua")).unwrap().display().to_string();
-        assert_eq!(said, taken_from_outside(&body), "{path}");
+        // What the files define that it includes in turn is there.
+        let taken: BTreeSet<String> = taken_from_outside(&body)
+            .into_iter()
+            .filter(|name| {
+                !sent.contains(&format!("\nlocal {name} ="))
+                    && !sent.contains(&format!("\nlocal function {name}("))
+            })
+            .collect();
+        assert_eq!(said, taken, "{path}");
         let mut includes = Vec::new();
         for script in &scripts {
             let text = look::script_as_sent(script);
