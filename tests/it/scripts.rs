@@ -248,7 +248,7 @@ fn a_body_uses_what_it_says_and_the_scripts_that_include_it_define_that() {
             let locals =
                 before.split("local ").skip(1).map(|rest| rest.split(['=', ')']).next().unwrap());
             let defined: BTreeSet<&str> =
-                locals.flat_map(|names| names.split([' ', ',', '('])).collect();
+                locals.flat_map(|names| names.split([' ', ',', '(', '\n'])).collect();
             for name in &said {
                 assert!(
                     defined.contains(&**name),
