@@ -37,7 +37,7 @@ end
 if not is_own and fields ~= 0 then return {-3, now} end
 
 -- A free lock goes to the first in line, whoever asks. Most locks have no line.
-local receivers
+local receivers = nil
 if line and fields <= 1 and redis.pcall("EXISTS", line) ~= 0 then
   -- include reentrant/body/reserve.lua
   local first = redis.pcall("ZRANGE", line, 0, 0)[1]
