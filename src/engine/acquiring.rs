@@ -23,7 +23,6 @@ use crate::engine::name_record::Cause;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Hurry;
 use crate::engine::pending::Op;
-use crate::engine::standing::Standing;
 use crate::engine::standing::fallback_of;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiter::TOO_LATE;
@@ -221,7 +220,7 @@ impl Engine {
             self.bury(id, ServerTime(0));
         }
         if let Some(contest) = self.queues.known_contest(name_id) {
-            contest.standing = Standing::default();
+            contest.standing.end_role();
         }
     }
 
@@ -382,7 +381,7 @@ impl Engine {
         }
         if let Some(contest) = self.queues.known_contest(hold.name_id) {
             if !seeded!(TicketEndsWithGrant) {
-                contest.standing = Standing::default();
+                contest.standing.end_role();
             }
         }
         let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };

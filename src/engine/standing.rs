@@ -51,6 +51,11 @@ pub(super) fn fallback_of(config: &Config, lock: &LockName) -> Duration {
 }
 
 impl Standing {
+    /// The role is over: its place was granted or given up.
+    pub(super) fn end_role(&mut self) {
+        *self = Self { fallback: self.fallback, ..Self::default() };
+    }
+
     /// An attempt was refused: another has the lock for so long. What a message has said during the
     /// attempt may be newer than its answer, so the earlier of two ends counts.
     pub(super) fn told(

@@ -93,6 +93,8 @@ struct Hold {
     max_hold: bool,
     /// Since when nobody has a guard, or the holder knows better.
     guard_end: Moment,
+    /// Its last end of validity that was seen.
+    valid_until: Moment,
     ended: bool,
     /// Taken away by something that no lock can withstand.
     breach: Option<&'static str>,

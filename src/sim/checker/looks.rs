@@ -151,6 +151,7 @@ impl Checker {
                 return Err(format!("P2: client {client} hold {id}: the token changed"));
             }
             if cell.is_held(now) {
+                hold.valid_until = cell.valid_until();
                 if hold.ended {
                     return Err(format!("P6: client {client} hold {id} was revived"));
                 }
@@ -389,8 +390,8 @@ impl Checker {
         self.fill(client, name, |hold| hold.is_in_the_way(now, grace))
     }
 
-    /// The client has or had as many holds as the kind allows: each is valid, or had guards up to
-    /// this moment or longer. A client that was frozen notices the ends of its waits and of its
+    /// The client has or had as many holds as the kind allows: each is valid, or was so or had guards
+    /// up to this moment or longer. A client that was frozen notices the ends of its waits and of its
     /// leases together, and a wait may have ended first.
     pub(super) fn had_all_until(
         &self,
@@ -401,7 +402,8 @@ impl Checker {
     ) -> bool {
         self.fill(client, name, |hold| {
             let cell = hold.cell.as_ref();
-            cell.is_some_and(|cell| cell.is_held(now) || hold.guard_end >= moment)
+            let lasted = hold.valid_until.max(hold.guard_end) >= moment;
+            cell.is_some_and(|cell| cell.is_held(now) || lasted)
         })
     }
 
