@@ -13,7 +13,7 @@
 //! | `queues`        | names (`name_record`) and waiters (`waiter`)                     |
 //! | `holds`         | holds: levels, validity, what each still has to send             |
 //! | `watchdog`      | renewals, and verifications                                      |
-//! | `cleanup`       | dead hold ids, released until no attempt can be granted          |
+//! | `dead_ids`      | dead hold ids, released until no attempt can be granted          |
 //! | `kept`          | names that stay taken after their holds                          |
 //! | `drops`         | releases that nobody waits for, sent together                    |
 //! | `subscriptions` | channels                                                         |
@@ -24,7 +24,7 @@
 //!
 //! | file            | what it decides                                                  |
 //! |-----------------|------------------------------------------------------------------|
-//! | `waiting`       | re-entry instead of a wait, the ends of waits                    |
+//! | `requests`      | re-entry instead of a wait, the ends of waits                    |
 //! | `acquiring`     | attempts (when: `name_record`), grants, refusals                 |
 //! | `holding`       | levels, re-entry, validity, loss                                 |
 //! | `releasing`     | the last release, hand-off, grants that nobody took              |
@@ -54,10 +54,10 @@
 mod acquiring;
 mod agenda;
 mod by_id;
-mod cleanup;
 mod clocks;
 mod connections;
 mod context;
+mod dead_ids;
 mod drops;
 pub(crate) mod event;
 mod hold;
@@ -73,6 +73,7 @@ mod pending;
 mod queries;
 mod queues;
 mod releasing;
+mod requests;
 mod schedule;
 mod server_clock;
 mod servers;
@@ -85,7 +86,6 @@ mod timers;
 mod touched;
 mod wait_queue;
 mod waiter;
-mod waiting;
 mod watchdog;
 
 use std::sync::Arc;
@@ -99,8 +99,8 @@ use crate::base::error::Error;
 use crate::base::name::LockName;
 use crate::base::stats::Counters;
 use crate::base::stats::set;
-use crate::engine::cleanup::Cleanup;
 use crate::engine::context::Context;
+use crate::engine::dead_ids::DeadIds;
 use crate::engine::drops::BackgroundReleases;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
@@ -135,7 +135,7 @@ pub(crate) struct Engine {
     ready: Vec<RequestId>,
     subscriptions: Subscriptions,
     watchdog: Watchdog,
-    cleanup: Cleanup,
+    dead_ids: DeadIds,
     kept: KeptHolds,
     drops: BackgroundReleases,
     outage_deadlines: OutageDeadlines,
@@ -154,7 +154,7 @@ impl Engine {
             ready: Vec::new(),
             subscriptions: Subscriptions::default(),
             watchdog: Watchdog::default(),
-            cleanup: Cleanup::default(),
+            dead_ids: DeadIds::default(),
             kept: KeptHolds::default(),
             drops: BackgroundReleases::default(),
             outage_deadlines: OutageDeadlines::default(),
@@ -347,6 +347,6 @@ impl Engine {
         set(&counters.waiters, self.queues.waiters.len());
         set(&counters.registered_renewals, self.watchdog.schedule.len());
         set(&counters.subscriptions, self.subscriptions.lock_channels());
-        set(&counters.clean_ups, self.cleanup.len());
+        set(&counters.clean_ups, self.dead_ids.len());
     }
 }

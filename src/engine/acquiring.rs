@@ -23,11 +23,11 @@ use crate::engine::name_record::Cause;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Hurry;
 use crate::engine::pending::Op;
+use crate::engine::requests::LONG_WAIT;
 use crate::engine::standing::fallback_of;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiter::TOO_LATE;
 use crate::engine::waiter::Waiter;
-use crate::engine::waiting::LONG_WAIT;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::command::WaitMode;
@@ -101,7 +101,7 @@ impl Engine {
                 .contest()
                 .dead
                 .iter()
-                .all(|id| self.cleanup.is_under_way(*id) || seeded!(DeadIdsFirst))
+                .all(|id| self.dead_ids.is_under_way(*id) || seeded!(DeadIdsFirst))
         {
             return false;
         }
@@ -595,6 +595,6 @@ impl Engine {
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.contest_mut().dead.push(id);
         }
-        self.cleanup.add(id, name_id, lock, not_after, key_end);
+        self.dead_ids.add(id, name_id, lock, not_after, key_end);
     }
 }

@@ -131,7 +131,7 @@ impl Engine {
     /// there was no connection.
     fn resume(&mut self, here: &dyn Fn(&Self, &LockName) -> bool) {
         let dead: Vec<u64> = self
-            .cleanup
+            .dead_ids
             .iter()
             .filter(|(_, dead)| here(self, &dead.lock))
             .map(|(id, _)| id)

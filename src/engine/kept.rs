@@ -204,11 +204,11 @@ impl Engine {
     ) -> Option<Command> {
         let (name, field, mut announce) =
             (lock.clone(), self.cx.field(id), self.announce(Some(name_id), lock));
-        announce.line &= !self.cleanup.names_lock_alone(id)
+        announce.line &= !self.dead_ids.names_lock_alone(id)
             && self.holds.get(&id).is_none_or(|hold| !hold.release().lock_alone);
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
-                let undo = self.cleanup.get(id).is_some();
+                let undo = self.dead_ids.get(id).is_some();
                 Some(Command::Release { name, field, count: 0, announce, undo })
             }
             RemainingTime::Until(free_at, most) => {
@@ -225,7 +225,7 @@ impl Engine {
     pub(super) fn resume_kept(&mut self, server: ServerId) {
         let waits = |id: &u64| self.kept.contains(*id);
         let dead =
-            self.cleanup.iter().filter(|(_, dead)| self.cx.servers.id_of(&dead.lock) == server);
+            self.dead_ids.iter().filter(|(_, dead)| self.cx.servers.id_of(&dead.lock) == server);
         let dead: Vec<u64> = dead.map(|(id, _)| id).filter(waits).collect();
         let releasing: Vec<u64> =
             self.holds.at(&self.cx, server).into_iter().filter(waits).collect();

@@ -151,7 +151,7 @@ impl Engine {
             && !hold.release().alone
             && (self.cx.has_line(&hold.lock) || name.may_hand_off(self.cx.now))
             && name.contest().not_before <= self.cx.now
-            && name.contest().dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
+            && name.contest().dead.iter().all(|dead| self.dead_ids.is_under_way(*dead));
         if allowed { name.contender() } else { None }
     }
 
@@ -481,7 +481,7 @@ impl Engine {
     ) {
         let Some(id) = self.hold_of_field(holder) else { return };
         let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, HoldState::Lost(_)));
-        if !over || self.kept.is_left(id) || self.cleanup.get(id).is_some() {
+        if !over || self.kept.is_left(id) || self.dead_ids.get(id).is_some() {
             return;
         }
         // Nothing of it is on its way, so that one answer is enough.

@@ -103,7 +103,7 @@ impl Engine {
         for hold in self.holds.unordered().filter(|hold| ours(hold)) {
             add_fate(&mut fates, &hold.lock, Fate::Left(hold.key_end));
         }
-        for (_, dead) in self.cleanup.iter().filter(|(_, dead)| self.cx.now < dead.key_end) {
+        for (_, dead) in self.dead_ids.iter().filter(|(_, dead)| self.cx.now < dead.key_end) {
             add_fate(&mut fates, &dead.lock, Fate::Left(dead.key_end));
         }
         fates
@@ -112,7 +112,8 @@ impl Engine {
     /// The holds without guards that the server may still have: their releases, or the attempts of
     /// cancelled calls, are not answered yet.
     pub(crate) fn given_up(&self) -> Vec<u64> {
-        let ids = self.holds.ids(|_| true).into_iter().chain(self.cleanup.iter().map(|(id, _)| id));
+        let ids =
+            self.holds.ids(|_| true).into_iter().chain(self.dead_ids.iter().map(|(id, _)| id));
         ids.filter(|id| self.is_given_up(*id)).collect()
     }
 
@@ -123,7 +124,7 @@ impl Engine {
             HoldState::Acquiring => hold.taker().is_none(),
             HoldState::Lost(_) | HoldState::Gone => false,
         };
-        self.holds.get(&id).is_some_and(nobodys) || self.cleanup.get(id).is_some()
+        self.holds.get(&id).is_some_and(nobodys) || self.dead_ids.get(id).is_some()
     }
 
     /// Marks all live holds as lost, because nothing renews them any more.
@@ -138,7 +139,7 @@ impl Engine {
         if self.stopping.is_some()
             && !self.is_finished()
             && self.holds.is_empty()
-            && self.cleanup.len() == 0
+            && self.dead_ids.len() == 0
         {
             self.finish();
         }

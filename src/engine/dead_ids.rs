@@ -57,11 +57,11 @@ pub(super) struct CleanupAnswer {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Cleanup {
+pub(crate) struct DeadIds {
     dead: BTreeMap<u64, Dead>,
 }
 
-impl Cleanup {
+impl DeadIds {
     pub(crate) fn add(
         &mut self,
         id: u64,
@@ -201,9 +201,9 @@ fn was_freed(outcome: &Outcome<Reply>) -> bool {
 
 impl Engine {
     pub(super) fn send_cleanup(&mut self, id: u64) {
-        let Some((name_id, lock)) = self.cleanup.to_be_sent(&self.cx, id) else { return };
+        let Some((name_id, lock)) = self.dead_ids.to_be_sent(&self.cx, id) else { return };
         let Some(command) = self.last_release(id, name_id, &lock) else { return };
-        self.cleanup.send(&mut self.cx, id, command);
+        self.dead_ids.send(&mut self.cx, id, command);
         self.queues.touch(name_id);
     }
 
@@ -212,13 +212,13 @@ impl Engine {
         if seeded!(LineIsOwed) {
             return;
         }
-        if self.cx.has_line(&lock) && self.cleanup.owe(id, name_id, lock) {
+        if self.cx.has_line(&lock) && self.dead_ids.owe(id, name_id, lock) {
             self.send_cleanup(id);
         }
     }
 
     pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: &Outcome<Reply>) {
-        let Some(answer) = self.cleanup.answered(&mut self.cx, id, outcome) else { return };
+        let Some(answer) = self.dead_ids.answered(&mut self.cx, id, outcome) else { return };
         let CleanupAnswer { name_id, freed, ended, at_once } = answer;
         if at_once {
             return self.send_cleanup(id);
@@ -245,8 +245,8 @@ mod tests {
     const ID: u64 = 7;
     const NOT_AFTER: ServerTime = ServerTime(1_000_000);
 
-    fn dead() -> (Cleanup, Context) {
-        let (mut cleanup, mut cx) = (Cleanup::default(), context());
+    fn dead() -> (DeadIds, Context) {
+        let (mut cleanup, mut cx) = (DeadIds::default(), context());
         cx.servers.connected(ServerId::ONLY, ServerInfo::default());
         cleanup.add(ID, 1, lock(), NOT_AFTER, Moment(5));
         (cleanup, cx)
@@ -256,7 +256,7 @@ mod tests {
         LockName::new("n").unwrap()
     }
 
-    fn send(cleanup: &mut Cleanup, cx: &mut Context) {
+    fn send(cleanup: &mut DeadIds, cx: &mut Context) {
         assert_eq!(cleanup.to_be_sent(cx, ID), Some((1, lock())));
         let announce = Announce { channel: "c".into(), sharded: false, line: false };
         let command =
