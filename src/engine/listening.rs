@@ -123,10 +123,10 @@ impl Engine {
     fn pause_if_served(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let (now, pause) = (self.cx.now, self.pause_length(&name.lock));
-        if name.had_for(now) < SERVED {
-            if let Some(contest) = self.queues.known_contest(name_id) {
-                contest.pause = now.plus(pause);
-            }
+        let soon = name.had_for(now) < SERVED;
+        let Some(contest) = self.queues.known_contest(name_id) else { return };
+        if std::mem::take(&mut contest.owes_pause) && soon {
+            contest.pause = now.plus(pause);
         }
     }
 

@@ -74,6 +74,8 @@ pub(crate) struct Contest {
     pub(crate) not_before: Moment,
     /// Without a line: until here other clients that received the message of our release go first.
     pub(crate) pause: Moment,
+    /// Without a line: it pauses once more when another frees the lock soon.
+    pub(super) owes_pause: bool,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
     /// When the server last said so, unless this client has had the lock since.
@@ -109,6 +111,7 @@ impl Contest {
             tries_alone: false,
             not_before: Moment::ZERO,
             pause: Moment::ZERO,
+            owes_pause: false,
             known_held: false,
             refused_at: Moment::ZERO,
             presumed_at: Moment::ZERO,

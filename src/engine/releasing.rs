@@ -351,6 +351,7 @@ impl Engine {
             if let Some(contest) = contest {
                 contest.known_held = false;
                 contest.pause = if pauses { now.plus(pause) } else { Moment::ZERO };
+                contest.owes_pause = pauses;
             }
         }
         self.queues.wake(name_id);

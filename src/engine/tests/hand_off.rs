@@ -209,6 +209,9 @@ fn without_a_line_who_had_the_lock_a_moment_ago_pauses_when_another_frees_it() {
         hand.message();
         assert_eq!(hand.sent.is_empty(), pauses, "{ago}");
         hand.pass(Duration::from_millis(2));
+        let (op, _) = hand.take("acquire");
+        hand.done(op, held_without_line(20_000));
+        hand.message();
         hand.take("acquire");
     }
 }
