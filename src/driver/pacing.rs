@@ -42,8 +42,6 @@ pub(super) struct Load {
     pub(super) in_flight: usize,
     /// How many callers have their answer and are not woken yet.
     pub(super) answered: usize,
-    /// Few commands are in flight, and callers of this client wait for one of them to go on.
-    pub(super) awaited: bool,
     /// The last spins were in vain, so that this opportunity is left out.
     pub(super) backs_off: bool,
 }
@@ -128,8 +126,11 @@ impl Load {
     /// Spinning pays where callers wait for an answer of a near server, or where many commands are
     /// in flight and callers run on the same threads. Callers on other threads need the cores in
     /// the second case.
-    pub(super) fn when_idle(&self, poller: Poller) -> WhenIdle {
-        let expects = self.awaited || self.here && self.in_flight >= BUSY;
+    ///
+    /// `awaited`: few commands are in flight, and callers of this client wait for one of them to go
+    /// on. It is asked here alone, because the answer takes a look at each of those commands.
+    pub(super) fn when_idle(&self, poller: Poller, awaited: bool) -> WhenIdle {
+        let expects = awaited || self.here && self.in_flight >= BUSY;
         if !self.near || !expects {
             return WhenIdle::Sleep;
         }
@@ -300,8 +301,7 @@ mod tests {
 
     /// Nothing to do on a near server.
     const fn idle(here: bool) -> Load {
-        let (near, in_flight, answered, awaited) = (true, 0, 0, false);
-        Load { here, near, in_flight, answered, awaited, backs_off: false }
+        Load { here, near: true, in_flight: 0, answered: 0, backs_off: false }
     }
 
     const HERE: Load = idle(true);
@@ -366,26 +366,27 @@ mod tests {
         use WhenIdle::Spin;
         use WhenIdle::SpinAfterOthers;
 
-        let waits = |load: Load| Load { in_flight: 1, awaited: true, ..load };
-        let much = |load: Load| Load { in_flight: BUSY, ..load };
-        for (load, [caller, own, after_others]) in [
-            (HERE, [Sleep, Sleep, Sleep]),
-            (ELSEWHERE, [Sleep, Sleep, Sleep]),
+        let waits = |load: Load| (Load { in_flight: 1, ..load }, true);
+        let much = |load: Load| (Load { in_flight: BUSY, ..load }, false);
+        for ((load, awaited), [caller, own, after_others]) in [
+            ((HERE, false), [Sleep, Sleep, Sleep]),
+            ((ELSEWHERE, false), [Sleep, Sleep, Sleep]),
             (waits(HERE), [SpinAfterOthers, SpinAfterOthers, Spin]),
             (waits(ELSEWHERE), [Spin, SpinAfterOthers, Spin]),
             // Callers on other threads need the cores.
             (much(HERE), [SpinAfterOthers, SpinAfterOthers, Spin]),
             (much(ELSEWHERE), [Sleep, Sleep, Sleep]),
-            (Load { answered: 1, ..waits(HERE) }, [SpinAfterOthers, SpinAfterOthers, Spin]),
-            (Load { answered: 1, ..waits(ELSEWHERE) }, [Sleep, SpinAfterOthers, Spin]),
-            (Load { near: false, ..waits(HERE) }, [Sleep, Sleep, Sleep]),
-            (Load { near: false, ..waits(ELSEWHERE) }, [Sleep, Sleep, Sleep]),
-            (Load { near: false, ..much(HERE) }, [Sleep, Sleep, Sleep]),
-            (Load { backs_off: true, ..waits(HERE) }, [SleepThisTime; 3]),
-            (Load { backs_off: true, ..waits(ELSEWHERE) }, [SleepThisTime; 3]),
-            (Load { backs_off: true, ..HERE }, [Sleep, Sleep, Sleep]),
+            (waits(Load { answered: 1, ..HERE }), [SpinAfterOthers, SpinAfterOthers, Spin]),
+            (waits(Load { answered: 1, ..ELSEWHERE }), [Sleep, SpinAfterOthers, Spin]),
+            (waits(Load { near: false, ..HERE }), [Sleep, Sleep, Sleep]),
+            (waits(Load { near: false, ..ELSEWHERE }), [Sleep, Sleep, Sleep]),
+            (much(Load { near: false, ..HERE }), [Sleep, Sleep, Sleep]),
+            (waits(Load { backs_off: true, ..HERE }), [SleepThisTime; 3]),
+            (waits(Load { backs_off: true, ..ELSEWHERE }), [SleepThisTime; 3]),
+            ((Load { backs_off: true, ..HERE }, false), [Sleep, Sleep, Sleep]),
         ] {
-            let decided = [Caller, Own, OwnAfterOthers].map(|poller| load.when_idle(poller));
+            let decided =
+                [Caller, Own, OwnAfterOthers].map(|poller| load.when_idle(poller, awaited));
             assert_eq!(decided, [caller, own, after_others], "{load:?}");
         }
     }

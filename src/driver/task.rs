@@ -279,7 +279,7 @@ impl Task {
                 }
                 TurnOutcome::Over => return Poll::Ready(()),
             }
-            match self.load().when_idle(poller) {
+            match self.load().when_idle(poller, self.is_awaited()) {
                 WhenIdle::Spin if self.spin() => poller = Poller::Own,
                 WhenIdle::Sleep | WhenIdle::Spin => return Poll::Pending,
                 WhenIdle::SleepThisTime => {
@@ -332,7 +332,6 @@ impl Task {
             near: self.pacing.is_near(),
             in_flight: self.sent.len(),
             answered: self.desk.answered(),
-            awaited: self.is_awaited(),
             backs_off: self.pacing.backs_off(),
         }
     }

@@ -55,7 +55,7 @@ fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox
 
 /// Whether a driver spins that has nothing else to do.
 fn spins(task: &Task) -> bool {
-    task.load().when_idle(Poller::OwnAfterOthers) == WhenIdle::Spin
+    task.load().when_idle(Poller::OwnAfterOthers, task.is_awaited()) == WhenIdle::Spin
 }
 
 fn connect(number: u64) -> Message {
