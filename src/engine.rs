@@ -338,7 +338,7 @@ impl Engine {
         let known = name_id.and_then(|id| self.queues.names.get(&id));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
-        Announce { channel, sharded: self.cx.is_sharded(), line: self.cx.has_line(name) }
+        Announce::on(channel, name, profile, self.cx.is_sharded())
     }
 
     fn show_gauges(&self) {

@@ -41,6 +41,7 @@ mod script_tests;
 use crate::backend::Script;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 
 /// The scripts of a kind. Each has the same KEYS and ARGV in every kind.
 pub(crate) struct Scripts {
@@ -87,9 +88,9 @@ impl Kind {
     }
 
     /// Whether its waiters stand in a line that the server keeps.
-    pub(crate) fn has_line(self) -> bool {
+    pub(crate) fn has_line(self, profile: WireProfile) -> bool {
         match self {
-            Self::Reentrant => true,
+            Self::Reentrant => profile.has_lines(),
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }

@@ -241,6 +241,11 @@ impl WireProfile {
         }
     }
 
+    /// Whether the server keeps lines of those who wait. Redisson's clients know of none.
+    pub(crate) fn has_lines(self) -> bool {
+        self == Self::Native
+    }
+
     /// The channel of a name, or of a pattern of names, that has no braces of its own.
     pub(crate) fn channel_around(self, name: &str) -> String {
         ["redisson_lock__channel", self.separator(), "{", name, "}"].concat()

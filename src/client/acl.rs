@@ -195,14 +195,10 @@ impl RequiredAcl {
             .iter()
             .flat_map(|pattern| [pattern.to_string(), pattern.fence()])
             .collect();
-        if self.has_lines() {
+        if self.profile.has_lines() {
             keys.extend(self.patterns.iter().flat_map(Pattern::lines));
         }
         keys
-    }
-
-    fn has_lines(&self) -> bool {
-        self.profile == WireProfile::Native
     }
 
     fn channels(&self) -> BTreeSet<String> {
@@ -215,7 +211,7 @@ impl RequiredAcl {
     fn commands(&self) -> Vec<&'static str> {
         let in_cluster = self.topology == Topology::Cluster;
         let mut commands = COMMANDS.to_vec();
-        if self.has_lines() {
+        if self.profile.has_lines() {
             commands.extend(ON_LINE);
         }
         if in_cluster {

@@ -618,7 +618,8 @@ impl DriverParts {
     fn on_redis(driver: Driver, redis: RedisConfig, config: &Config) -> Result<Self> {
         let address = redis.address();
         let (topology, other_database) = (redis.kind(), redis.has_other_database());
-        let redis = redis.timed(config.command_timeout).run_together(several(config.has_lines()));
+        let redis =
+            redis.timed(config.command_timeout).run_together(several(config.profile.has_lines()));
         let sharding = config.sharding;
         let backend = Box::new(move || redis::backend(redis, sharding));
         Ok(Self {

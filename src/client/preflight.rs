@@ -208,15 +208,16 @@ impl PreflightRun<'_> {
 
     /// The keys and channels, each with the commands that are used on it.
     fn needed(&self, name: &LockName) -> Vec<(&'static str, String, &'static [&'static str])> {
+        let announce = self.announce(name);
         let on_channel: &[_] =
             if self.sharded { &["spublish", "ssubscribe"] } else { &["publish", "subscribe"] };
         let mut needed: Vec<(&str, String, &[&str])> = vec![
             ("key", name.as_str().to_owned(), &ON_LOCK),
             ("key", name.fence_key(), &["get", "set"]),
-            ("channel", self.announce(name).channel.to_string(), on_channel),
+            ("channel", announce.channel.to_string(), on_channel),
             ("channel", self.client_channel(), &["publish", "subscribe"]),
         ];
-        if self.shared.config().has_lines() {
+        if announce.line {
             needed.push(("key", name.line_key(), &ON_LINE));
         }
         needed
@@ -283,7 +284,7 @@ impl PreflightRun<'_> {
         let lease = LeaseMs::checked("lease", LEASE)?;
         let announce = self.announce(name);
         let channel = Arc::clone(&announce.channel);
-        let lines = self.shared.config().has_lines();
+        let lines = announce.line;
         let attempt = |field: &String, count, wait| Command::Acquire {
             name: name.clone(),
             field: field.clone(),
@@ -474,11 +475,7 @@ impl PreflightRun<'_> {
     }
 
     fn announce(&self, name: &LockName) -> Announce {
-        Announce {
-            channel: name.channel(self.shared.config().profile),
-            sharded: self.sharded,
-            line: self.shared.config().has_lines(),
-        }
+        Announce::of(name, self.shared.config().profile, self.sharded)
     }
 
     fn client_channel(&self) -> String {

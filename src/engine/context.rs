@@ -174,7 +174,7 @@ impl Context {
 
     /// Whether those who wait for a lock stand in a line that the server keeps.
     pub(super) fn has_line(&self, lock: &LockName) -> bool {
-        self.config.has_lines() && lock.kind().has_line()
+        lock.kind().has_line(self.config.profile)
     }
 
     pub(super) fn is_sharded(&self) -> bool {

@@ -461,11 +461,8 @@ fn force_release(
     expected: String,
     not_after: ServerTime,
 ) -> Command {
-    let announce = Announce {
-        channel: name.channel(cx.config.profile),
-        sharded: cx.is_sharded(),
-        line: cx.has_line(&name) && !lock_alone,
-    };
+    let mut announce = Announce::of(&name, cx.config.profile, cx.is_sharded());
+    announce.line &= !lock_alone;
     let holder = expected.split(':').next().unwrap_or_default();
     let client_channel = client_channel(holder);
     Command::ForceRelease { name, expected, not_after, announce, client_channel }

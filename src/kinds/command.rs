@@ -1,6 +1,7 @@
 //! What the engine has sent: a command for each thing that it wants done, whatever the kind of
 //! lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Call;
@@ -11,6 +12,7 @@ use crate::base::lease::LeaseMs;
 use crate::base::name::LONGEST_FENCE_KEY;
 
 use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 use crate::kinds::of_all;
 
 /// Bytes that the line's key has beside the name.
@@ -163,13 +165,27 @@ fn locks_and_lines(holds: &[ReleaseItem]) -> Words {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announce {
     /// Where it is announced.
-    pub(crate) channel: std::sync::Arc<str>,
+    pub(crate) channel: Arc<str>,
     pub(crate) sharded: bool,
     /// It goes to the first in line, whose key is named.
     pub(crate) line: bool,
 }
 
 impl Announce {
+    pub(crate) fn of(name: &LockName, profile: WireProfile, sharded: bool) -> Self {
+        Self::on(name.channel(profile), name, profile, sharded)
+    }
+
+    /// The same, where the name's channel has been spelled out.
+    pub(crate) fn on(
+        channel: Arc<str>,
+        name: &LockName,
+        profile: WireProfile,
+        sharded: bool,
+    ) -> Self {
+        Self { channel, sharded, line: name.kind().has_line(profile) }
+    }
+
     fn verb(&self) -> &'static str {
         if self.sharded { "SPUBLISH" } else { "PUBLISH" }
     }

@@ -157,12 +157,6 @@ impl Config {
     pub(crate) const FALLBACK: Duration = Duration::from_secs(5);
     pub(crate) const MAX_WAITERS: usize = 100_000;
     pub(crate) const MAX_HOLD_COUNT: u32 = 65_535;
-
-    /// Whether the server keeps a line of those who wait for a name. In Redisson's profile it does
-    /// not: its clients know of none.
-    pub(crate) fn has_lines(&self) -> bool {
-        self.profile == WireProfile::Native
-    }
 }
 
 #[cfg(test)]

@@ -413,7 +413,7 @@ impl Plan {
 
     /// Whether those who wait for a name stand in a line.
     pub(super) fn has_line(&self, name: &LockName) -> bool {
-        self.profile == WireProfile::Native && name.kind().has_line()
+        name.kind().has_line(self.profile)
     }
 
     /// Clocks that run at rates so different that no lease can be relied on.

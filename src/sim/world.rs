@@ -12,7 +12,6 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::base::clock::Moment;
-use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::engine::event::Effect;
@@ -127,7 +126,7 @@ impl World {
         let plan = plan.of_kinds(&mut own(Stream::Kind), seed.kind);
         let plan = plan.with_profile(&mut own(Stream::Profile));
         let plan = match seed.with_access_faults {
-            true if seed.kind.is_none_or(Kind::has_line) => {
+            true if seed.kind.is_none_or(|kind| kind.has_line(WireProfile::Native)) => {
                 plan.waiting(&mut own(Stream::Line)).with_access_faults(&mut own(Stream::Access))
             }
             true => plan.with_access_faults(&mut own(Stream::Access)),
