@@ -338,23 +338,29 @@ impl Engine {
     /// The lock was passed on. Without a line this client pauses once, so that others can take it.
     fn note_published(&mut self, name_id: u64, receivers: Option<u64>) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let ourselves = u64::from(self.hears_releases(name, receivers));
-        let (now, pause) = (self.cx.now, self.pause_length(&name.lock));
-        // Those who could not have it for longer than a pause, where nobody knows how many heard it.
-        let kept_out = name.hand_offs() > 0 || name.had_for(now) >= pause;
-        let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
-        let told_others = receivers.unwrap_or(0) > ourselves || uncounted;
-        let pauses = told_others && !self.cx.has_line(&name.lock);
+        let has_line = self.cx.has_line(&name.lock);
+        let pause = if has_line { None } else { self.pause_after_release(name, receivers) };
+        let (now, pauses) = (self.cx.now, pause.is_some());
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.others_had_their_turn(now);
             let contest = if pauses { Some(name.contest_mut()) } else { name.known_contest() };
             if let Some(contest) = contest {
                 contest.known_held = false;
-                contest.pause = if pauses { now.plus(pause) } else { Moment::ZERO };
+                contest.pause = pause.map_or(Moment::ZERO, |pause| now.plus(pause));
                 contest.owes_pause = pauses;
             }
         }
         self.queues.wake(name_id);
+    }
+
+    /// For how long this client lets others go first after its release, if others heard of it.
+    fn pause_after_release(&self, name: &NameRecord, receivers: Option<u64>) -> Option<Duration> {
+        let pause = self.pause_length(&name.lock);
+        let ourselves = u64::from(self.hears_releases(name, receivers));
+        // Those who could not have it for longer than a pause, where nobody knows how many heard it.
+        let kept_out = name.hand_offs() > 0 || name.had_for(self.cx.now) >= pause;
+        let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
+        (receivers.unwrap_or(0) > ourselves || uncounted).then_some(pause)
     }
 
     /// For how long this client lets others go first, where no line says who is next.
