@@ -85,11 +85,7 @@ impl Engine {
     }
 
     pub(super) fn attempt_in_flight(&self, name_id: u64) -> bool {
-        self.queues.names[&name_id].holds().any(|id| {
-            self.holds
-                .get(&id)
-                .is_some_and(|hold| hold.state == HoldState::Acquiring && hold.sending.is_some())
-        })
+        self.holds.acquiring(&self.queues.names[&name_id]).any(|hold| hold.sending.is_some())
     }
 
     /// The link is up, the clean-up of what went before is on its way, and the server's clock is
@@ -196,11 +192,8 @@ impl Engine {
 
     /// The hold that this client tries to get, while nothing about it is on the wire.
     fn attempted_hold(&self, name_id: u64) -> Option<u64> {
-        let attempted = |id: &u64| {
-            let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.sending.is_none())
-        };
-        self.queues.names.get(&name_id)?.holds().find(attempted)
+        let name = self.queues.names.get(&name_id)?;
+        self.holds.acquiring(name).find(|hold| hold.sending.is_none()).map(|hold| hold.id)
     }
 
     /// The last waiter of a name has left. Its place in the line is given up once no attempt is on
@@ -362,12 +355,8 @@ impl Engine {
     /// reserved for its hold can be picked up without the line: the next attempt is about that.
     /// False if this was such an attempt.
     fn picks_up_alone(&mut self, name_id: u64) -> bool {
-        let Some(lock) = self.queues.names.get(&name_id).map(|name| name.lock.clone()) else {
-            return false;
-        };
-        let has_line = self.cx.has_line(&lock);
         let Some(contest) = self.queues.known_contest(name_id) else { return false };
-        contest.lock_alone = has_line && contest.standing.again && !contest.tries_alone;
+        contest.lock_alone = contest.standing.again && !contest.tries_alone;
         contest.lock_alone
     }
 

@@ -206,6 +206,12 @@ impl Holds {
         u32::from(before)
     }
 
+    /// The holds of this name that are not granted yet.
+    pub(super) fn acquiring<'a>(&'a self, name: &'a NameRecord) -> impl Iterator<Item = &'a Hold> {
+        let holds = name.holds().filter_map(|id| Some(&**self.by_id.get(&id)?));
+        holds.filter(|hold| hold.state == HoldState::Acquiring)
+    }
+
     /// A hold that prevents attempts for this name, because this client has as many holds of it as
     /// the kind admits. It is one that is being released, if there is one: the lock is known to be
     /// full only if all of them are valid.

@@ -264,12 +264,8 @@ impl Engine {
     /// is not on the wire goes to the next contender, whoever it is.
     fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
         let Some(name) = self.queues.names.get(&waiter.name_id) else { return };
-        let attempt = name.holds().find(|id| {
-            let hold = self.holds.get(id);
-            hold.is_some_and(|hold| {
-                hold.state == HoldState::Acquiring && hold.taker() == Some(request)
-            })
-        });
+        let attempt = self.holds.acquiring(name).find(|hold| hold.taker() == Some(request));
+        let attempt = attempt.map(|hold| hold.id);
         let follower = if name.has_owner(waiter.owner) {
             name.waiters().find(|other| self.queues.waiters[other].owner == waiter.owner)
         } else {
