@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::backend::FailureKind;
+use crate::backend::OpId;
 use crate::engine::event::Answer;
+use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::Wait;
 use crate::kinds::command::Command;
@@ -39,6 +41,14 @@ fn is_again(command: &Command, wanted: u64) -> bool {
     matches!(wait_of(command), WaitMode::Again { ticket, .. } if *ticket == wanted)
 }
 
+/// The waiter that sleeps hears `0` and tries: the attempt and its field.
+fn try_after_0(hand: &mut Hand) -> (OpId, Command, String) {
+    hand.message();
+    let (op, command) = hand.take("acquire");
+    let own = field(&command);
+    (op, command, own)
+}
+
 #[test]
 fn a_client_keeps_its_ticket_until_it_is_granted() {
     let mut hand = Hand::new();
@@ -50,8 +60,7 @@ fn a_client_keeps_its_ticket_until_it_is_granted() {
     let (op, command) = hand.take("acquire");
     assert!(matches!(wait_of(&command), WaitMode::Again { ticket: 7, hears: true, .. }));
     hand.done(op, held(20_000));
-    hand.message();
-    let (op, command) = hand.take("acquire");
+    let (op, command, _) = try_after_0(&mut hand);
     assert!(is_again(&command, 7), "{command:?}");
     hand.done(op, grant(1));
     let cell = hand.granted(request);
@@ -82,9 +91,7 @@ fn the_announcement_of_its_own_field_has_a_waiter_try_also_during_an_attempt() {
     for during_attempt in [false, true] {
         let mut hand = Hand::new();
         let request = hand.sleeper(1);
-        hand.message();
-        let (op, command) = hand.take("acquire");
-        let own = field(&command);
+        let (op, _, own) = try_after_0(&mut hand);
         if during_attempt {
             hand.reserved(&own);
             hand.nothing_sent();
@@ -106,8 +113,7 @@ fn only_the_first_eight_try_when_a_reservation_of_another_is_over() {
     for (rank, tries) in [(0, true), (7, true), (8, true), (9, false)] {
         let mut hand = Hand::new();
         hand.sleeper(1);
-        hand.message();
-        let (op, _) = hand.take("acquire");
+        let (op, ..) = try_after_0(&mut hand);
         hand.done(op, held_before(20_000, rank));
         hand.reserved(OTHER);
         // The one for which it was reserved stands in line no more.
@@ -137,9 +143,7 @@ fn an_announcement_does_not_postpone_the_fallback() {
 fn who_misses_three_reservations_in_a_row_says_so() {
     let mut hand = Hand::new();
     hand.sleeper(1);
-    hand.message();
-    let (op, command) = hand.take("acquire");
-    let own = field(&command);
+    let (op, _, own) = try_after_0(&mut hand);
     hand.done(op, held(20_000));
     let missed = |report: &Report| matches!(report, Report::ReservationsMissed { in_a_row: 3, .. });
     for number in 1..=4 {
@@ -156,11 +160,10 @@ fn who_misses_three_reservations_in_a_row_says_so() {
 fn the_announcement_of_a_hold_that_is_held_has_it_verified() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.message();
-    let (op, command) = hand.take("acquire");
+    let (op, _, own) = try_after_0(&mut hand);
     hand.done(op, grant(2));
     hand.granted(request);
-    hand.reserved(&field(&command));
+    hand.reserved(&own);
     hand.take("renew");
 }
 
@@ -181,12 +184,10 @@ fn what_is_no_field_and_not_0_says_nothing() {
 fn when_a_contender_gives_up_the_next_goes_on_with_its_hold_and_ticket() {
     let mut hand = Hand::new();
     let first = hand.sleeper(1);
-    hand.message();
-    let (op, command) = hand.take("acquire");
-    let own = field(&command);
+    let (op, _, own) = try_after_0(&mut hand);
     hand.done(op, held(20_000));
     let next = hand.ask(2, Wait::Forever);
-    hand.event(crate::engine::event::Event::Cancel { request: first });
+    hand.event(Event::Cancel { request: first });
     hand.nothing_sent();
     hand.reserved(&own);
     let (op, command) = hand.take("acquire");
@@ -201,10 +202,8 @@ fn a_contender_that_gives_up_during_its_attempt_leaves_its_place_to_the_next() {
     let mut hand = Hand::new();
     let first = hand.sleeper(1);
     let next = hand.ask(2, Wait::Forever);
-    hand.message();
-    let (op, command) = hand.take("acquire");
-    let own = field(&command);
-    hand.event(crate::engine::event::Event::Cancel { request: first });
+    let (op, _, own) = try_after_0(&mut hand);
+    hand.event(Event::Cancel { request: first });
     hand.done(op, held(20_000));
     hand.reserved(&own);
     let (op, command) = hand.take("acquire");
@@ -218,13 +217,11 @@ fn the_last_waiter_leaves_the_line_until_that_is_answered() {
     for during_attempt in [false, true] {
         let mut hand = Hand::new();
         let request = hand.sleeper(1);
-        hand.message();
-        let (op, command) = hand.take("acquire");
-        let own = field(&command);
+        let (op, _, own) = try_after_0(&mut hand);
         if !during_attempt {
             hand.done(op, held(20_000));
         }
-        hand.event(crate::engine::event::Event::Cancel { request });
+        hand.event(Event::Cancel { request });
         if during_attempt {
             hand.nothing_sent();
             hand.done(op, held(20_000));
@@ -248,9 +245,7 @@ fn the_last_waiter_leaves_the_line_until_that_is_answered() {
 fn after_an_unknown_attempt_the_ticket_goes_on_with_another_hold() {
     let mut hand = Hand::new();
     hand.sleeper(1);
-    hand.message();
-    let (op, command) = hand.take("acquire");
-    let own = field(&command);
+    let (op, _, own) = try_after_0(&mut hand);
     hand.unknown(op);
     let (op, command) = hand.take("release");
     assert_eq!(field(&command), own);
@@ -299,8 +294,7 @@ fn a_release_whose_line_is_out_of_reach_names_the_lock_alone_and_owes_one_with_t
 fn what_is_reserved_is_picked_up_also_while_the_line_is_out_of_reach() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.message();
-    let (op, command) = hand.take("acquire");
+    let (op, command, _) = try_after_0(&mut hand);
     assert!(names_line(&command));
     hand.refused(op, FailureKind::SlotMoving);
     let (op, command) = hand.take("acquire");
@@ -313,9 +307,7 @@ fn what_is_reserved_is_picked_up_also_while_the_line_is_out_of_reach() {
 fn what_is_not_reserved_waits_for_the_slot_unless_it_is_announced() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.message();
-    let (op, command) = hand.take("acquire");
-    let own = field(&command);
+    let (op, _, own) = try_after_0(&mut hand);
     hand.refused(op, FailureKind::SlotMoving);
     let (op, command) = hand.take("acquire");
     assert!(!names_line(&command));
