@@ -209,11 +209,10 @@ fn pass(mut from: TcpStream, mut to: TcpStream, by: Duration) {
 /// A thousand clients wait, each of which keeps the lock for 2 s.
 fn thousand_wait(server: &Path, program: &Path) -> Result<Row, String> {
     const HAND_OVERS: u64 = 6;
-    let scene = Scene::start(server, program, 2_000_000, None)?;
+    let mut scene = Scene::start(server, program, 2_000_000, false)?;
     let mut connection = scene.server.connect().map_err(|error| error.to_string())?;
     let at_rest = scene.scripts_at_rest(&mut connection)?;
     let (begin, before) = (Instant::now(), Figures::of(&mut connection)?);
-    let mut scene = scene;
     scene.holder.tell("release")?;
     for _ in 0..HAND_OVERS {
         scene.crowd.hear("granted")?;
@@ -231,7 +230,7 @@ fn thousand_wait(server: &Path, program: &Path) -> Result<Row, String> {
 
 /// A thousand clients wait behind one whose process is frozen.
 fn frozen_head(server: &Path, program: &Path) -> Result<Row, String> {
-    let mut scene = Scene::start(server, program, 0, Some(()))?;
+    let mut scene = Scene::start(server, program, 0, true)?;
     let mut connection = scene.server.connect().map_err(|error| error.to_string())?;
     let at_rest = scene.scripts_at_rest(&mut connection)?;
     let before = Figures::of(&mut connection)?;
@@ -270,12 +269,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn start(
-        server: &Path,
-        program: &Path,
-        hold_us: u64,
-        frozen: Option<()>,
-    ) -> Result<Self, String> {
+    fn start(server: &Path, program: &Path, hold_us: u64, frozen: bool) -> Result<Self, String> {
         let server = Server::start(server)?;
         let start = |what, count| -> Result<worker::Worker, String> {
             let worker = worker::Worker::start(program, what, &server.url(), &[count])?;
@@ -285,16 +279,13 @@ impl Scene {
         let (mut holder, mut crowd) = (start("waiters", 1)?, start("clients", CROWD)?);
         holder.tell("hold line")?;
         holder.hear("held")?;
-        let head = match frozen {
-            Some(()) => {
-                let mut head = start("waiters", 1)?;
-                head.tell("wait line 0")?;
-                head.hear("waiting")?;
-                in_line(&server, 1)?;
-                Some(head)
-            }
-            None => None,
-        };
+        let mut head = None;
+        if frozen {
+            let first = head.insert(start("waiters", 1)?);
+            first.tell("wait line 0")?;
+            first.hear("waiting")?;
+            in_line(&server, 1)?;
+        }
         crowd.tell(&format!("wait line {hold_us}"))?;
         crowd.hear("waiting")?;
         in_line(&server, i64::try_from(CROWD).unwrap_or(0) + i64::from(head.is_some()))?;
