@@ -61,7 +61,7 @@ impl Checker {
         self.forget_claims(index, client);
         self.troubled[index] |= std::mem::take(&mut self.fails);
         if let Some(server) = self.refuses_login.take() {
-            self.look_at_refused(client, index, server)?;
+            self.look_at_refused(now, client, index, server)?;
         }
         self.dead.retain(|_, until| now < *until);
         let dead = self.dead.range((index, 0)..=(index, u64::MAX)).count();
@@ -95,12 +95,15 @@ impl Checker {
     /// P16: with the login refused, trying again helps nobody: whoever waits is told at once.
     fn look_at_refused(
         &self,
+        now: Moment,
         client: &Client,
         index: usize,
         server: ServerId,
     ) -> Result<(), String> {
-        // Of several servers it is not known here which of them the engine would ask.
-        let is_up = client.links.get(&server).is_none_or(|link| link.up);
+        // Of several servers it is not known here which of them the engine would ask. A connection
+        // that was cut still answers for its calls until the client has heard of their ends; the
+        // login of the pub/sub connection may be refused before that.
+        let is_up = client.links.get(&server).is_none_or(|link| link.up || link.settled > now);
         if is_up || self.plan.primaries.is_some() || client.finished {
             return Ok(());
         }
