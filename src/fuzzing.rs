@@ -17,6 +17,7 @@ use crate::kinds::command::WaitMode;
 use crate::kinds::conflict::is_holder_field;
 use crate::kinds::reentrant::all;
 use crate::kinds::reply::Body;
+use crate::kinds::share::Share;
 
 /// A lock name is refused, or everything derived from it is in one slot and tells it from others.
 pub fn name(data: &[u8]) {
@@ -109,7 +110,7 @@ fn commands() -> Vec<Command> {
         Command::Acquire {
             name: name.clone(),
             field: field(),
-            count: 1,
+            share: Share::ONE,
             lease,
             not_after,
             line: false,
@@ -118,7 +119,7 @@ fn commands() -> Vec<Command> {
         Command::Release {
             name: name.clone(),
             field: field(),
-            count: 0,
+            share: Share::NOTHING,
             announce: announce.clone(),
             undo: false,
         },

@@ -37,11 +37,13 @@ pub(crate) mod reentrant;
 pub(crate) mod reply;
 #[cfg(all(test, feature = "in-memory"))]
 mod script_tests;
+pub(crate) mod share;
 
 use crate::backend::Script;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
+use crate::kinds::share::Share;
 
 /// The scripts of a kind. Each has the same KEYS and ARGV in every kind.
 pub(crate) struct Scripts {
@@ -69,12 +71,24 @@ impl Kind {
         }
     }
 
-    /// Whether one more hold may be granted while `beside` are there.
-    pub(crate) fn admits(self, beside: usize) -> bool {
+    /// Whether a hold with the share `wanted` may be granted while other holds take `beside`: the
+    /// sum of what each of them takes.
+    pub(crate) fn admits(self, beside: Share, wanted: Share) -> bool {
+        let taken = beside.plus(self.taken_by(wanted));
         match self {
-            Self::Reentrant => beside == 0,
+            Self::Reentrant => taken.exclusive <= 1,
             #[cfg(all(test, repository))]
-            Self::Pair => beside < 2,
+            Self::Pair => taken.exclusive <= 2,
+        }
+    }
+
+    /// What a hold with this share takes from what others may have.
+    pub(crate) fn taken_by(self, share: Share) -> Share {
+        match self {
+            // One place, however often its owner has it.
+            Self::Reentrant => Share::exclusive(share.exclusive.min(1)),
+            #[cfg(all(test, repository))]
+            Self::Pair => Share::exclusive(share.exclusive.min(1)),
         }
     }
 

@@ -37,6 +37,7 @@ use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Permission;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
+use crate::kinds::share::Share;
 use crate::locks::lock::unexpected;
 use crate::settings::config::Topology;
 
@@ -285,16 +286,17 @@ impl PreflightRun<'_> {
         let announce = self.announce(name);
         let channel = Arc::clone(&announce.channel);
         let lines = announce.line;
-        let attempt = |field: &String, count, wait| Command::Acquire {
+        let attempt = |field: &String, share, wait| Command::Acquire {
             name: name.clone(),
             field: field.clone(),
-            count,
+            share,
             lease,
             not_after,
             line: lines,
             wait,
         };
-        let acquire = |field: &String, count| attempt(field, count, WaitMode::Try);
+        let acquire =
+            |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
         let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
         let force = Command::ForceRelease {
             name: name.clone(),
@@ -318,7 +320,7 @@ impl PreflightRun<'_> {
         let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
         let mut in_line = vec![];
         if lines {
-            let waits = attempt(b, 1, WaitMode::First { hears: true });
+            let waits = attempt(b, Share::ONE, WaitMode::First { hears: true });
             in_line.push(step(acquire(a, 1), granted));
             in_line.push(step(waits, |body| {
                 matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
@@ -410,7 +412,7 @@ impl PreflightRun<'_> {
         Command::Release {
             name: name.clone(),
             field: field.to_owned(),
-            count,
+            share: Share::exclusive(count),
             announce: self.announce(name),
             undo: false,
         }

@@ -44,6 +44,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::kinds::reentrant::RELEASE;
+use crate::kinds::share::Share;
 use crate::settings::config::Config;
 use crate::settings::config::Driver;
 use crate::settings::config::Sharding;
@@ -461,6 +462,7 @@ async fn lock(shared: &Arc<Shared>, owner: OwnerKey) -> Arc<HoldCell> {
             request,
             name,
             owner,
+            share: Share::ONE,
             lease,
             wait: Wait::Forever,
             max_hold: None,

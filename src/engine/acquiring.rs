@@ -37,6 +37,7 @@ use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Place;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 /// What is left of a wait when the pause for others ends must be enough for an attempt and its
 /// answer: this or two round trips.
@@ -56,7 +57,8 @@ impl Engine {
     fn drive(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(request) = name.contender() else { return self.settle(name_id) };
-        let in_the_way = self.holds.in_the_way(name).filter(|_| !seeded!(OwnHoldFirst));
+        let wanted = self.queues.waiters.get(&request).map_or(Share::ONE, |waiter| waiter.share);
+        let in_the_way = self.holds.in_the_way(name, wanted).filter(|_| !seeded!(OwnHoldFirst));
         if let Some(hold) = in_the_way.map(|hold| hold.id) {
             self.cx.timers.clear(TimerKey::Try(name_id));
             return self.watch_self_wait(name_id, hold, request);
@@ -132,7 +134,7 @@ impl Engine {
         let command = Command::Acquire {
             name,
             field: self.cx.field(hold),
-            count: 1,
+            share: waiter.share,
             lease: ttl,
             not_after,
             line,
@@ -223,8 +225,8 @@ impl Engine {
         let name =
             self.queues.names.get_mut(&name_id).expect("a waiter's name is kept while it waits");
         name.add_hold(id);
-        let mut hold =
-            Hold::new(id, name_id, name.lock.clone(), waiter.owner, waiter.lease.length());
+        let (lock, lease) = (name.lock.clone(), waiter.lease.length());
+        let mut hold = Hold::new(id, name_id, lock, waiter.owner, waiter.share, lease);
         hold.set_taker(Some(request));
         self.holds.unsent.insert(id);
         self.holds.insert(hold);
@@ -421,7 +423,7 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell().cloned() else { return };
         let (name_id, lock) = (hold.name_id, hold.lock.clone());
-        hold.add_level(request, waiter.lease.is_watched(), hold.max_end());
+        hold.add_level(request, waiter.share, waiter.lease.is_watched(), hold.max_end());
         self.holds.note_max_hold(&self.cx, id);
         self.keep_at_least(id, request, waiter.at_least, answered);
         if waiter.owner.comes_back() {
@@ -449,7 +451,7 @@ impl Engine {
     /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear
     /// of it.
     fn let_others_know(&mut self, name_id: u64, id: u64, request: RequestId, waiter: &Waiter) {
-        let has_room = self.has_room(name_id);
+        let has_room = self.has_room(name_id, waiter.share);
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         name.remove(waiter);
         let contest = name.contest_mut();
@@ -479,11 +481,11 @@ impl Engine {
         if has_room { self.queues.wake(name_id) } else { self.deny_try_locks(name_id) }
     }
 
-    /// Whether the kind of a name admits another hold beside those of this client.
-    fn has_room(&self, name_id: u64) -> bool {
+    /// Whether the kind of a name admits another hold like the one that was just granted, beside
+    /// those of this client.
+    fn has_room(&self, name_id: u64, granted: Share) -> bool {
         let Some(name) = self.queues.names.get(&name_id) else { return false };
-        // Most kinds admit one, and then the holds need not be looked at.
-        name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none()
+        self.holds.in_the_way(name, granted).is_none()
     }
 
     pub(super) fn on_refused(&mut self, id: u64, pttl: i64, holder: String, place: Option<Place>) {

@@ -241,6 +241,7 @@ mod tests {
     use crate::backend::ServerInfo;
     use crate::engine::context::testing::context;
     use crate::kinds::command::Announce;
+    use crate::kinds::share::Share;
 
     const ID: u64 = 7;
     const NOT_AFTER: ServerTime = ServerTime(1_000_000);
@@ -259,8 +260,8 @@ mod tests {
     fn send(cleanup: &mut DeadIds, cx: &mut Context) {
         assert_eq!(cleanup.to_be_sent(cx, ID), Some((1, lock())));
         let announce = Announce { channel: "c".into(), sharded: false, line: false };
-        let command =
-            Command::Release { name: lock(), field: "f".into(), count: 0, announce, undo: true };
+        let (name, field) = (lock(), "f".to_owned());
+        let command = Command::Release { name, field, share: Share::NOTHING, announce, undo: true };
         cleanup.send(cx, ID, command);
     }
 

@@ -15,6 +15,7 @@ use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 /// The most scripts in flight while a batch is not full.
 const AT_ONCE: usize = 4;
@@ -105,7 +106,7 @@ impl Engine {
         let to = self.cx.servers.id_of(&last.name);
         let command = if items.is_empty() {
             let ReleaseItem { name, field, announce } = last;
-            Command::Release { name, field, count: 0, announce, undo: false }
+            Command::Release { name, field, share: Share::NOTHING, announce, undo: false }
         } else {
             items.push(last);
             Command::ReleaseMany(items)

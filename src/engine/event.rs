@@ -21,6 +21,7 @@ use crate::base::owner::OwnerKey;
 use crate::kinds::command::Command;
 use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 /// Names one call of a caller; chosen by the caller, unique within a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +44,8 @@ pub(crate) struct Acquire {
     pub(crate) request: RequestId,
     pub(crate) name: LockName,
     pub(crate) owner: OwnerKey,
+    /// What this adds to what its owner has.
+    pub(crate) share: Share,
     pub(crate) lease: Lease,
     pub(crate) wait: Wait,
     pub(crate) max_hold: Option<Duration>,

@@ -15,6 +15,7 @@ use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::waiter::Trouble;
+use crate::kinds::share::Share;
 
 /// The state of a hold.
 ///
@@ -83,6 +84,8 @@ impl HoldState {
 pub(crate) struct Level {
     /// The request that was granted this level.
     pub(crate) request: RequestId,
+    /// What it adds to the hold.
+    pub(crate) share: Share,
     pub(crate) watched: bool,
     /// True once its caller is known to have the guard. Before that, the level is no reason to
     /// renew.
@@ -222,6 +225,8 @@ pub(crate) struct Hold {
     pub(crate) state: HoldState,
     taker: HoldTaker,
     pub(crate) levels: SmallVec<[Level; 1]>,
+    /// The most that the server may have of it; before the grant, what its attempts want.
+    pub(crate) share: Share,
     pub(crate) sending: Option<Sending>,
     /// True while a renewal of it is on the wire.
     pub(crate) renewing: bool,
@@ -267,6 +272,7 @@ impl Hold {
         name_id: u64,
         lock: LockName,
         owner: OwnerKey,
+        share: Share,
         lease: LeaseMs,
     ) -> Self {
         Self {
@@ -277,6 +283,7 @@ impl Hold {
             state: HoldState::Acquiring,
             taker: HoldTaker::Nobody,
             levels: SmallVec::new(),
+            share,
             sending: None,
             renewing: false,
             renewal_due: Moment::NEVER,
@@ -487,6 +494,12 @@ impl Hold {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
+    /// What the owner's levels have together, which is always exact.
+    pub(crate) fn share_of_levels(&self) -> Share {
+        let shares = self.levels.iter().map(|level| level.share);
+        shares.fold(Share::NOTHING, Share::plus)
+    }
+
     /// The number of levels that are granted or on the wire.
     pub(crate) fn count_wanted(&self) -> usize {
         let on_the_wire = matches!(self.sending, Some(Sending::Reenter { abandoned: false, .. }));
@@ -503,8 +516,14 @@ impl Hold {
     }
 
     /// Adds a level, with the end that its `max_hold` sets for the hold.
-    pub(crate) fn add_level(&mut self, request: RequestId, watched: bool, end: Option<Moment>) {
-        self.levels.push(Level { request, watched, picked_up: false });
+    pub(crate) fn add_level(
+        &mut self,
+        request: RequestId,
+        share: Share,
+        watched: bool,
+        end: Option<Moment>,
+    ) {
+        self.levels.push(Level { request, share, watched, picked_up: false });
         if let Some(end) = end {
             if self.max_end().is_none() {
                 self.set_max_end(Some(end));
@@ -610,7 +629,7 @@ mod tests {
 
     fn hold() -> Hold {
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
-        Hold::new(1, 1, LockName::new("n").unwrap(), OwnerKey::once(), lease)
+        Hold::new(1, 1, LockName::new("n").unwrap(), OwnerKey::once(), Share::ONE, lease)
     }
 
     #[test]
@@ -664,9 +683,9 @@ mod tests {
         let level = |number| (RequestId(number), Moment(number * 100));
         hold.set_max_end(Some(Moment(700)));
         for (request, end) in [level(7), level(3), level(5), level(4)] {
-            hold.add_level(request, false, Some(end));
+            hold.add_level(request, Share::ONE, false, Some(end));
         }
-        hold.add_level(RequestId(9), false, None);
+        hold.add_level(RequestId(9), Share::ONE, false, None);
         assert_eq!(hold.max_end(), Some(Moment(300)));
         assert!(!hold.forget_end(RequestId(9), Moment::ZERO), "it had none");
         assert!(hold.forget_end(RequestId(3), Moment::ZERO));
@@ -676,11 +695,11 @@ mod tests {
         assert_eq!((hold.max_end(), hold.count()), (Some(Moment(400)), 4));
 
         hold.set_max_end(Some(Moment(700)));
-        hold.add_level(RequestId(7), false, Some(Moment(700)));
+        hold.add_level(RequestId(7), Share::ONE, false, Some(Moment(700)));
         assert!(hold.forget_end(RequestId(7), Moment::ZERO));
         assert_eq!(hold.max_end(), None);
 
-        hold.add_level(RequestId(8), false, Some(Moment(800)));
+        hold.add_level(RequestId(8), Share::ONE, false, Some(Moment(800)));
         hold.state = HoldState::Lost(REASON);
         assert!(!hold.forget_end(RequestId(8), Moment::ZERO), "it is over");
     }

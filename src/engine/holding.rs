@@ -182,7 +182,7 @@ impl Engine {
         let round_trip = self.cx.servers.round_trip(&hold.lock);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
-        let count = hold.count() + 1;
+        let share = hold.share_of_levels().plus(waiter.share);
         let ttl = lease.or_longer(waiter.at_least);
         hold.key_end = hold.key_end.max(deadline.plus(ttl.longest()));
         let name = hold.lock.clone();
@@ -192,7 +192,7 @@ impl Engine {
         let command = Command::Acquire {
             name,
             field: self.cx.field(id),
-            count,
+            share,
             lease: ttl,
             not_after,
             line,
@@ -318,7 +318,8 @@ impl Engine {
         let waiter = if abandoned { None } else { self.queues.waiters.remove(&request) };
         let Some(waiter) = waiter else { return self.holds.lower_count_later(id) };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.add_level(request, waiter.lease.is_watched(), own_end);
+        hold.add_level(request, waiter.share, waiter.lease.is_watched(), own_end);
+        hold.share = hold.share.plus(waiter.share);
         if lease >= self.cx.config.lease {
             hold.renewed_at = hold.renewed_at.max(answered.sent);
         }
@@ -365,10 +366,10 @@ impl Engine {
             }
             PendingOperation::Reenter(_) => true,
         });
-        let (name, count) = (hold.lock.clone(), hold.count());
+        let (name, share) = (hold.lock.clone(), hold.share_of_levels());
         let to = self.cx.servers.id_of(&name);
         let command =
-            Command::Release { name, field: self.cx.field(id), count, announce, undo: false };
+            Command::Release { name, field: self.cx.field(id), share, announce, undo: false };
         let deadline = self.cx.attempt_deadline();
         self.cx.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
@@ -391,6 +392,10 @@ impl Engine {
             }
             Outcome::Done(Reply { body: Body::Release(Released::CountSet), .. }) => {
                 hold.failures = 0;
+                let smaller = |todo| matches!(todo, PendingOperation::LowerCount(_));
+                if !hold.todo().any(smaller) {
+                    hold.share = hold.share_of_levels();
+                }
                 self.answer_all(waiting, |_| Answer::Done);
             }
             Outcome::Done(reply) => {

@@ -20,6 +20,7 @@ use crate::engine::hold::PendingOperation;
 use crate::engine::hold::Sending;
 use crate::engine::name_record::NameRecord;
 use crate::engine::timers::TimerKey;
+use crate::kinds::share::Share;
 
 #[derive(Debug)]
 pub(super) struct Holds {
@@ -212,26 +213,27 @@ impl Holds {
         holds.filter(|hold| hold.state == HoldState::Acquiring)
     }
 
-    /// A hold that prevents attempts for this name, because this client has as many holds of it as
-    /// the kind admits. It is one that is being released, if there is one: the lock is known to be
-    /// full only if all of them are valid.
-    pub(super) fn in_the_way(&self, name: &NameRecord) -> Option<&Hold> {
+    /// A hold that prevents attempts for this name with this share, because this client has as much
+    /// of it as the kind admits beside that. It is one that is being released, if there is one: the
+    /// lock is known to be full only if all of them are valid.
+    pub(super) fn in_the_way(&self, name: &NameRecord, wanted: Share) -> Option<&Hold> {
         let holds = name.holds().filter_map(|id| self.by_id.get(&id));
         let mut there = holds.filter(|hold| hold.state.is_in_the_way());
         let mut chosen = there.next()?;
         let kind = name.lock.kind();
-        if !kind.admits(1) {
-            // Most kinds admit one hold, so the others need not be counted.
+        let mut beside = kind.taken_by(chosen.share);
+        if !kind.admits(beside, wanted) {
+            // One hold is enough, so the others need not be counted. Of most kinds it is the only
+            // one.
             return Some(chosen);
         }
-        let mut number = 1;
         for other in there {
-            number += 1;
+            beside = beside.plus(kind.taken_by(other.share));
             if chosen.is_kept() {
                 chosen = other;
             }
         }
-        (!kind.admits(number)).then_some(&**chosen)
+        (!kind.admits(beside, wanted)).then_some(&**chosen)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::engine::pending::Answered;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
+use crate::kinds::share::Share;
 
 /// The end of the `at_least` of one level.
 #[derive(Debug, Clone, Copy)]
@@ -209,7 +210,7 @@ impl Engine {
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.dead_ids.get(id).is_some();
-                Some(Command::Release { name, field, count: 0, announce, undo })
+                Some(Command::Release { name, field, share: Share::NOTHING, announce, undo })
             }
             RemainingTime::Until(free_at, most) => {
                 Some(Command::ReleaseAt { name, field, free_at, most, announce })

@@ -345,6 +345,7 @@ pub(super) mod tests {
     use crate::base::lease::Lease;
     use crate::base::lease::LeaseMs;
     use crate::engine::waiter::WaiterPlace;
+    use crate::kinds::share::Share;
 
     pub(in crate::engine) fn name() -> NameRecord {
         NameRecord::new(1, LockName::new("n").unwrap())
@@ -419,6 +420,7 @@ pub(super) mod tests {
             request: RequestId(number),
             name_id: 1,
             owner: OwnerKey::from_test(number),
+            share: Share::ONE,
             lease: Lease::Fixed(LeaseMs::PROBE),
             max_hold: None,
             at_least: None,

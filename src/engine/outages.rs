@@ -48,7 +48,7 @@ impl Engine {
             .names
             .get(&waiter.name_id)
             .filter(|_| waiter.place == WaiterPlace::Queued)?;
-        let words = self.release_trouble(name)?;
+        let words = self.release_trouble(name, waiter.share)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }
 

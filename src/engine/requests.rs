@@ -20,6 +20,7 @@ use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiter::Waiter;
 use crate::engine::waiter::WaiterPlace;
+use crate::kinds::share::Share;
 
 /// Who has waited so long is reported.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
@@ -65,6 +66,7 @@ impl Engine {
             request: acquire.request,
             name_id,
             owner: acquire.owner,
+            share: acquire.share,
             lease: acquire.lease,
             max_hold: acquire.max_hold,
             at_least: acquire.at_least,
@@ -114,11 +116,11 @@ impl Engine {
 
     fn enqueue(&mut self, name_id: u64, request: RequestId, mut waiter: Waiter) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let in_the_way = self.holds.in_the_way(name).map(Hold::is_kept);
+        let in_the_way = self.holds.in_the_way(name, waiter.share).map(Hold::is_kept);
         let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
         // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
         // not give.
-        let well = !self.is_in_trouble(name);
+        let well = !self.is_in_trouble(name, waiter.share);
         let known_held = name.contest().known_held && name.has_waiters();
         let own_is_waiting = name.has_owner(waiter.owner);
         if waiter.once && (live || well && (blocked || known_held || own_is_waiting)) {
@@ -215,9 +217,11 @@ impl Engine {
         else {
             return false;
         };
-        let presumed =
-            || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
-        match self.holds.in_the_way(name) {
+        let presumed = || {
+            name.contest().was_presumed_since(waiter.since)
+                && !self.is_in_trouble(name, waiter.share)
+        };
+        match self.holds.in_the_way(name, waiter.share) {
             Some(hold) if hold.is_kept() => true,
             Some(_) => presumed(),
             None => name.contest().was_refused_since(waiter.since) || presumed(),
@@ -225,17 +229,17 @@ impl Engine {
     }
 
     /// Whether the server is known to be away, or to answer nothing of what was sent for this name.
-    fn is_in_trouble(&self, name: &NameRecord) -> bool {
+    fn is_in_trouble(&self, name: &NameRecord, wanted: Share) -> bool {
         let well = |server: &Server| server.is_up() && server.outage_since().is_none();
         let attempts_fail = name.has_waiters() && name.contest().trouble.is_some();
         !self.cx.servers.of(&name.lock).is_some_and(well)
             || attempts_fail
-            || self.release_trouble(name).is_some()
+            || self.release_trouble(name, wanted).is_some()
     }
 
-    /// What the release in the way has met.
-    pub(super) fn release_trouble(&self, name: &NameRecord) -> Option<&str> {
-        self.holds.in_the_way(name)?.release().last_failure.as_deref()
+    /// What the release has met that is in the way of this share.
+    pub(super) fn release_trouble(&self, name: &NameRecord, wanted: Share) -> Option<&str> {
+        self.holds.in_the_way(name, wanted)?.release().last_failure.as_deref()
     }
 
     /// Takes a waiter out and answers it.
@@ -281,7 +285,8 @@ impl Engine {
         let heir = follower.filter(|follower| {
             let next = &self.queues.waiters[follower];
             let ends = (next.max_hold, next.at_least);
-            next.lease == waiter.lease && ends == (waiter.max_hold, waiter.at_least)
+            let wants = (next.share, next.lease);
+            wants == (waiter.share, waiter.lease) && ends == (waiter.max_hold, waiter.at_least)
         });
         if let Some(hold) = attempt.and_then(|id| self.holds.get_mut(&id)) {
             hold.set_taker(heir);
@@ -328,9 +333,9 @@ impl Engine {
     pub(super) fn on_self_wait(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(contender) = name.contender() else { return };
-        let Some(id) = self.holds.in_the_way(name).map(|hold| hold.id) else { return };
+        let Waiter { since, share, .. } = self.queues.waiters[&contender];
+        let Some(id) = self.holds.in_the_way(name, share).map(|hold| hold.id) else { return };
         let lock = name.lock.clone();
-        let since = self.queues.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if self.cx.now.since(hold.begun.max(since)) < LONG_WAIT {
             return self.queues.touch(name_id);

@@ -132,10 +132,11 @@ mod tests {
     use crate::base::lease::LeaseMs;
     use crate::base::name::LockName;
     use crate::base::owner::OwnerKey;
+    use crate::kinds::share::Share;
 
     fn hold(id: u64) -> Hold {
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
-        Hold::new(id, 9, LockName::new("n").unwrap(), OwnerKey::once(), lease)
+        Hold::new(id, 9, LockName::new("n").unwrap(), OwnerKey::once(), Share::ONE, lease)
     }
 
     #[test]

@@ -65,6 +65,7 @@ use crate::kinds::reply::Place;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 use crate::settings::config::Config;
 use crate::settings::config::Sharding;
 
@@ -228,7 +229,7 @@ impl Hand {
             self.pass(Duration::from_millis(100).min(end.since(self.now)));
             for (op, command) in std::mem::take(&mut self.sent) {
                 match command {
-                    Command::Acquire { count: 1, .. } => self.done(op, held(20_000)),
+                    Command::Acquire { share: Share::ONE, .. } => self.done(op, held(20_000)),
                     Command::Renew { holds, .. } => {
                         self.done(op, Body::Renew(Some(vec![Renewed::Yes; holds.len()])));
                     }

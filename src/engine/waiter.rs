@@ -8,6 +8,7 @@ use crate::base::lease::LeaseMs;
 use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
+use crate::kinds::share::Share;
 
 /// What a waiter waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) struct Waiter {
     pub(crate) request: RequestId,
     pub(crate) name_id: u64,
     pub(crate) owner: OwnerKey,
+    /// What it adds to what its owner has.
+    pub(crate) share: Share,
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Option<LeaseMs>,

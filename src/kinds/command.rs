@@ -14,6 +14,7 @@ use crate::base::name::LONGEST_FENCE_KEY;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::kinds::of_all;
+use crate::kinds::share::Share;
 
 /// Bytes that the line's key has beside the name.
 const LINE_KEY_BYTES: usize = "redisson_lock_line__{}".len();
@@ -53,7 +54,8 @@ pub(crate) enum Command {
     Acquire {
         name: LockName,
         field: String,
-        count: u32,
+        /// What the hold is to have; [`Share::ONE`] takes a free lock.
+        share: Share,
         lease: LeaseMs,
         not_after: ServerTime,
         /// Whether the line's key is named.
@@ -63,9 +65,10 @@ pub(crate) enum Command {
     Release {
         name: LockName,
         field: String,
-        count: u32,
+        /// What the hold is to keep.
+        share: Share,
         announce: Announce,
-        /// Of a dead hold id: removes whatever that may have left. The count is 0.
+        /// Of a dead hold id: removes whatever that may have left. It keeps nothing.
         undo: bool,
     },
     /// The last releases of many holds. All are of one kind.
@@ -242,15 +245,15 @@ impl Command {
                 let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
                 script(&PERMISSIONS, Words::default(), words.collect())
             }
-            Self::Acquire { name, field, count, lease, not_after, line, wait } => {
-                let args = args().with(field).with_number(*count);
+            Self::Acquire { name, field, share, lease, not_after, line, wait } => {
+                let args = args().with(field).with_number(share.total());
                 let args = args.with_number(lease.millis()).with_number(not_after.0);
                 script(of(name).acquire, lock_and_fence(name, *line), wait.add_to(args))
             }
-            Self::Release { name, field, count, announce, undo } => {
+            Self::Release { name, field, share, announce, undo } => {
                 let scripts = of(name);
                 let release = if *undo { scripts.undo } else { scripts.release };
-                let args = announce.add_to(args().with(field).with_number(*count));
+                let args = announce.add_to(args().with(field).with_number(share.total()));
                 script(release, lock_and_line(name, announce.line), args)
             }
             Self::ReleaseMany(holds) => {

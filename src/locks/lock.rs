@@ -22,6 +22,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
 use crate::kinds::reply::KeyState;
+use crate::kinds::share::Share;
 use crate::locks::guard::Guard;
 
 /// Options for acquiring a lock in another way than `lock()` does. Each setter returns the changed
@@ -396,6 +397,7 @@ impl Lock {
                     request,
                     name,
                     owner,
+                    share: Share::ONE,
                     lease,
                     wait: left,
                     max_hold,

@@ -136,17 +136,18 @@ impl Trace {
 
 fn words(command: &Command) -> String {
     match command {
-        Command::Acquire { name, field, count, lease, line, wait, .. } => {
+        Command::Acquire { name, field, share, lease, line, wait, .. } => {
             let wait = match wait {
                 WaitMode::Try => "try".to_owned(),
                 WaitMode::First { hears } => format!("first, hears {hears}"),
                 WaitMode::Again { ticket, hears, .. } => format!("again {ticket}, hears {hears}"),
             };
-            let lease = lease.millis();
+            let (count, lease) = (share.total(), lease.millis());
             format!("acquire {name} {field} count {count} lease {lease} ms, {wait}, line {line}")
         }
-        Command::Release { name, field, count, announce, .. } => {
-            format!("release {name} {field} count {count}, line {}", announce.line)
+        Command::Release { name, field, share, announce, .. } => {
+            let (count, line) = (share.total(), announce.line);
+            format!("release {name} {field} count {count}, line {line}")
         }
         Command::ReleaseAt { name, field, free_at, .. } => {
             format!("release {name} {field} at {}", free_at.0)

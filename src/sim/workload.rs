@@ -11,6 +11,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::kinds::share::Share;
 use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
@@ -112,8 +113,8 @@ impl World {
         };
         let at_least = self.draw_at_least();
         let owner = self.draw_owner(client, task);
-        let mut acquire =
-            Acquire { request: RequestId(0), name, owner, lease, wait, max_hold, at_least };
+        let (request, share) = (RequestId(0), Share::ONE);
+        let mut acquire = Acquire { request, name, owner, share, lease, wait, max_hold, at_least };
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
         let lazy = self.chance.permille(self.plan.lazy);

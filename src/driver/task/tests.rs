@@ -32,6 +32,7 @@ use crate::engine::event::Wait;
 use crate::kinds::command::Announce;
 use crate::kinds::command::ServerTime;
 use crate::kinds::command::WaitMode;
+use crate::kinds::share::Share;
 
 /// A driver that spins, and how often it has looked for an answer meanwhile.
 fn task(driver: Driver) -> (Task, Arc<AtomicUsize>) {
@@ -141,13 +142,16 @@ fn attempts() -> [Command; 2] {
     let acquire = Command::Acquire {
         name: name(),
         field: field.clone(),
-        count: 1,
+        share: Share::ONE,
         lease: lease(),
         not_after,
         line: false,
         wait: WaitMode::Try,
     };
-    [acquire, Command::Release { name: name(), field, count: 0, announce, undo: false }]
+    [
+        acquire,
+        Command::Release { name: name(), field, share: Share::NOTHING, announce, undo: false },
+    ]
 }
 
 /// A caller asks for the lock.
@@ -158,6 +162,7 @@ fn ask(task: &mut Task, number: u64) {
         request,
         name,
         owner,
+        share: Share::ONE,
         lease,
         wait: Wait::Forever,
         max_hold: None,
@@ -401,6 +406,7 @@ fn take(task: &mut Task, number: u64) -> Arc<HoldCell> {
         request,
         name,
         owner,
+        share: Share::ONE,
         lease,
         wait: Wait::Once,
         max_hold: None,

@@ -16,6 +16,7 @@ use crate::kinds::command::Command;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::freed;
@@ -32,7 +33,7 @@ fn an_uncontended_pair_is_two_commands() {
     let release = hand.release(&cell, level);
     assert!(!cell.is_held(hand.now), "the owner has let go");
     let (op, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 0, .. }));
+    assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }));
     hand.done(op, freed());
     assert!(matches!(hand.answer(release), Answer::Done));
     hand.nothing_sent();
@@ -47,6 +48,7 @@ fn nobody_is_told_what_an_owner_holds_that_does_not_come_back() {
         request,
         name,
         owner,
+        share: Share::ONE,
         lease: watched(),
         wait: Wait::Forever,
         max_hold: None,
@@ -65,20 +67,20 @@ fn a_nested_pair_sends_the_counts_wanted() {
     let (outer, cell) = hand.hold(1);
     let inner = hand.ask(1, Wait::Forever);
     let (op, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { count: 2, .. }));
+    assert!(matches!(command, Command::Acquire { share: Share { exclusive: 2, .. }, .. }));
     hand.done(op, grant(0));
     assert_eq!(hand.granted(inner).token(), cell.token());
     assert_eq!(cell.count(), 2);
     // Levels end in any order.
     let first = hand.release(&cell, outer);
     let (op, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 1, .. }));
+    assert!(matches!(command, Command::Release { share: Share::ONE, .. }));
     hand.done(op, Body::Release(Released::CountSet));
     assert!(matches!(hand.answer(first), Answer::Done));
     assert!(cell.is_held(hand.now));
     hand.release(&cell, inner);
     let (_, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 0, .. }));
+    assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }));
 }
 
 #[test]
@@ -180,7 +182,7 @@ fn a_level_cancelled_on_the_wire_is_taken_back() {
     hand.event(Event::Cancel { request: inner });
     hand.done(op, grant(0));
     let (_, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 1, .. }));
+    assert!(matches!(command, Command::Release { share: Share::ONE, .. }));
     assert_eq!(cell.count(), 1);
     hand.is_open(inner);
 }
@@ -195,7 +197,7 @@ fn an_unknown_level_is_asked_for_again_with_the_same_count() {
     assert_eq!(cell.count(), 1);
     hand.pass(Duration::from_millis(100));
     let (op, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { count: 2, .. }));
+    assert!(matches!(command, Command::Acquire { share: Share { exclusive: 2, .. }, .. }));
     hand.done(op, grant(0));
     hand.granted(inner);
     assert_eq!(cell.count(), 2);

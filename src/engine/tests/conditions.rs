@@ -25,6 +25,7 @@ use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 use super::CHANNEL;
 use super::Hand;
@@ -74,7 +75,7 @@ fn the_last_level_given_up_while_a_count_is_on_the_wire_is_released_after_it() {
     assert!(matches!(hand.answer(first), Answer::Done));
     hand.is_open(last);
     let (op, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 0, .. }));
+    assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }));
     hand.done(op, freed());
     assert!(matches!(hand.answer(last), Answer::Done));
     assert!(hand.engine.is_idle());
@@ -183,11 +184,11 @@ fn a_re_entry_behind_a_smaller_count_follows_it() {
     hand.done(op, grant(0));
     hand.granted(second);
     let (op, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 2, .. }));
+    assert!(matches!(command, Command::Release { share: Share { exclusive: 2, .. }, .. }));
     hand.done(op, Body::Release(Released::CountSet));
     assert!(matches!(hand.answer(unlock), Answer::Done));
     let (op, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { count: 3, .. }));
+    assert!(matches!(command, Command::Acquire { share: Share { exclusive: 3, .. }, .. }));
     hand.done(op, grant(0));
     hand.granted(third);
     assert_eq!(cell.count(), 3);

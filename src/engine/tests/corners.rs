@@ -30,6 +30,7 @@ use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::LEASE;
@@ -66,6 +67,7 @@ impl Hand {
             request: RequestId(0),
             name,
             owner,
+            share: Share::ONE,
             lease,
             wait,
             max_hold,
@@ -461,7 +463,7 @@ fn a_release_that_the_server_forgot_is_repeated() {
     hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: old.clone(), place: None }));
     let (op, command) = hand.take("release");
     assert!(
-        matches!(&command, Command::Release { field, count: 0, .. } if *field == old),
+        matches!(&command, Command::Release { field, share: Share::NOTHING, .. } if *field == old),
         "{command:?}"
     );
     hand.done(op, freed());

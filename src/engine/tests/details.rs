@@ -21,6 +21,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::LEASE;
@@ -159,7 +160,7 @@ fn a_grant_cancelled_before_it_is_picked_up_is_released() {
     let (level, _) = hand.hold(1);
     hand.event(Event::Cancel { request: level });
     let (op, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 0, .. }));
+    assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }));
     hand.done(op, freed());
     assert!(!hand.engine.has_holds());
 }

@@ -17,6 +17,7 @@ use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::fixed;
@@ -282,7 +283,7 @@ fn a_refused_re_entry_leaves_the_count_as_it_was() {
     let answer = hand.answer(inner);
     assert!(matches!(answer, Answer::Failed(Error::InvalidOption { .. })), "{answer:?}");
     let (_, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 1, .. }), "{command:?}");
+    assert!(matches!(command, Command::Release { share: Share::ONE, .. }), "{command:?}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::corners::lease;
@@ -70,6 +71,7 @@ impl Hand {
             request: RequestId(0),
             name: LockName::new("n").unwrap(),
             owner: OwnerKey::from_test(owner),
+            share: Share::ONE,
             lease,
             wait: Wait::Forever,
             max_hold,
@@ -229,7 +231,7 @@ fn a_grant_that_nobody_took_is_deleted() {
             _ => {}
         }
         let (op, command) = hand.take("release");
-        assert!(matches!(command, Command::Release { count: 0, .. }), "{command:?}");
+        assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }), "{command:?}");
         hand.done(op, freed());
         hand.pass(2 * MINUTE);
         assert!(hand.engine.is_idle(), "{way}");
@@ -370,7 +372,9 @@ fn the_later_end_of_the_levels_counts_also_of_one_that_was_given_up() {
     hand.live(5 * SECOND);
     let inner = hand.ask_minute(1, watched(), None);
     let (op, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { count: 2, lease: ttl, .. } if ttl == lease(60)));
+    assert!(
+        matches!(command, Command::Acquire { share: Share { exclusive: 2, .. }, lease: ttl, .. } if ttl == lease(60))
+    );
     let end = hand.server_time().plus(MINUTE);
     hand.done(op, grant(0));
     hand.granted(inner);
@@ -536,7 +540,7 @@ fn the_other_levels_go_on_and_release_nothing() {
         let inner = hand.re_enter(1);
         hand.leave(&cell, inner);
         let (op, command) = hand.take("release");
-        assert!(matches!(command, Command::Release { count: 1, .. }), "{command:?}");
+        assert!(matches!(command, Command::Release { share: Share::ONE, .. }), "{command:?}");
         hand.done(op, Body::Release(Released::CountSet));
         assert!(hand.live(3 * MINUTE) > 10, "it is renewed");
         assert!(cell.is_held(hand.now));
@@ -674,7 +678,10 @@ fn a_nested_level_that_nobody_took_does_not_keep_the_name_of_a_hold_that_has_exp
             assert_eq!(hand.take_release_at().1, end);
         } else {
             let (op, command) = hand.take("release");
-            assert!(matches!(command, Command::Release { count: 0, .. }), "{command:?}");
+            assert!(
+                matches!(command, Command::Release { share: Share::NOTHING, .. }),
+                "{command:?}"
+            );
             hand.done(op, freed());
         }
         hand.event(Event::Release { hold: cell.id, level: outer, request: None });

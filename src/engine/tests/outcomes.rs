@@ -20,6 +20,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::Forced;
 use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Released;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::OTHER;
@@ -148,7 +149,7 @@ fn a_release_after_a_hand_off_is_explained_by_an_unknown_one_only() {
         let ours = format!(":{}", cell.id);
         let release = hand.sent.iter().find(|(_, command)| field(command).ends_with(&ours));
         let (op, command) = release.cloned().expect("the hold is released by itself");
-        assert!(matches!(command, Command::Release { count: 0, .. }));
+        assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }));
         // What was surely not executed leaves neither an id that might be granted nor a hold.
         assert_eq!(hand.engine.holds.len(), 1, "{refused:?}: the one that is released");
         assert_eq!(hand.counters.snapshot().clean_ups, u64::from(refused.is_none()), "{refused:?}");

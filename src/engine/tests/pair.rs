@@ -25,6 +25,7 @@ use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::kinds::command::Command;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::LEASE;
@@ -62,6 +63,7 @@ impl World {
             request,
             name,
             owner,
+            share: Share::ONE,
             lease,
             wait,
             max_hold: None,

@@ -24,6 +24,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::LEASE;
@@ -467,7 +468,7 @@ fn a_late_hand_off_makes_the_id_of_to_dead() {
     let releases: Vec<_> = hand
         .sent
         .iter()
-        .filter(|(_, command)| matches!(command, Command::Release { count: 0, .. }))
+        .filter(|(_, command)| matches!(command, Command::Release { share: Share::NOTHING, .. }))
         .collect();
     assert_eq!(releases.iter().map(|(_, command)| field(command)).collect::<Vec<_>>(), [to]);
 }

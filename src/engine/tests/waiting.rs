@@ -9,6 +9,7 @@ use crate::engine::event::Wait;
 use crate::kinds::command::Command;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
+use crate::kinds::share::Share;
 
 use super::Hand;
 use super::freed;
@@ -140,7 +141,7 @@ fn a_grant_for_nobody_is_released() {
     hand.event(Event::Cancel { request });
     hand.done(op, grant(1));
     let (op, command) = hand.take("release");
-    assert!(matches!(command, Command::Release { count: 0, .. }));
+    assert!(matches!(command, Command::Release { share: Share::NOTHING, .. }));
     hand.done(op, freed());
     hand.nothing_sent();
     assert!(!hand.engine.has_holds());
@@ -199,7 +200,7 @@ fn a_second_lock_of_the_same_owner_waits_for_the_first_and_re_enters() {
     hand.done(op, grant(7));
     hand.granted(first);
     let (op, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { count: 2, .. }));
+    assert!(matches!(command, Command::Acquire { share: Share { exclusive: 2, .. }, .. }));
     hand.done(op, grant(0));
     assert_eq!(hand.granted(second).token(), 7);
 }
@@ -228,7 +229,7 @@ fn a_lock_while_its_own_release_is_on_the_wire_queues_behind_it() {
     hand.nothing_sent();
     hand.done(op, freed());
     let (op, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { count: 1, .. }));
+    assert!(matches!(command, Command::Acquire { share: Share::ONE, .. }));
     hand.done(op, grant(8));
     assert_ne!(hand.granted(again).id, cell.id);
 }

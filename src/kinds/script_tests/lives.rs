@@ -30,6 +30,7 @@ use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
 use crate::kinds::script_tests::lives::promises::Promises;
 use crate::kinds::script_tests::together::Together;
+use crate::kinds::share::Share;
 
 pub(crate) const CLIENTS: [&str; 3] = [
     "11111111-0000-4000-8000-000000000001",
@@ -182,7 +183,7 @@ impl Lives<'_> {
         let command = Command::Acquire {
             name: self.names[hold.name].clone(),
             field: hold.field.clone(),
-            count: 1,
+            share: Share::ONE,
             lease: self.lease(),
             not_after: ServerTime(not_after),
             line,
@@ -217,7 +218,7 @@ impl Lives<'_> {
         let up = Command::Acquire {
             name: name.clone(),
             field: field.clone(),
-            count,
+            share: Share::exclusive(count),
             lease: self.lease(),
             not_after: ServerTime(self.not_after()),
             line: false,
@@ -226,7 +227,7 @@ impl Lives<'_> {
         let down = Command::Release {
             name,
             field,
-            count: count - 1,
+            share: Share::exclusive(count - 1),
             announce: self.announce(&hold),
             undo: false,
         };
@@ -297,7 +298,13 @@ impl Lives<'_> {
 
     fn release_of(&mut self, hold: &Hold) -> Command {
         let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
-        Command::Release { name, field, count: 0, announce: self.announce(hold), undo: false }
+        Command::Release {
+            name,
+            field,
+            share: Share::NOTHING,
+            announce: self.announce(hold),
+            undo: false,
+        }
     }
 
     fn hand_off(&mut self, at: usize) {
@@ -396,7 +403,7 @@ impl Lives<'_> {
             0 => Command::Acquire {
                 name,
                 field,
-                count,
+                share: Share::exclusive(count),
                 lease,
                 not_after,
                 line: false,
@@ -405,7 +412,7 @@ impl Lives<'_> {
             1 => Command::Release {
                 name,
                 field,
-                count: count.min(65_535),
+                share: Share::exclusive(count.min(65_535)),
                 announce: self.announce(&hold),
                 undo: false,
             },

@@ -21,6 +21,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Place as Told;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 use crate::sim::checker::Checker;
 use crate::sim::checker::drifts_by;
 use crate::sim::checker::server_side::own_fields;
@@ -294,8 +295,8 @@ impl Checker {
             if let Some(field) = reserved {
                 self.look_at_reservation(now, (was, is), field, command, clients)?;
             }
-            let passes_on =
-                was.lock.is_some() || matches!(command, Command::Release { count: 0, .. });
+            let passes_on = was.lock.is_some()
+                || matches!(command, Command::Release { share: Share::NOTHING, .. });
             let is_free = is.lock.is_none() && is.line.is_some();
             if passes_on && is_free && names_line(command) && reply.is_some() {
                 return Err(format!("P9: {command:?} leaves the lock to nobody: {is:?}"));
@@ -522,7 +523,8 @@ impl Checker {
         command: &Command,
         outcome: &Outcome<Reply>,
     ) {
-        let (Command::Acquire { name, count: 1, .. } | Command::HandOff { name, .. }) = command
+        let (Command::Acquire { name, share: Share::ONE, .. } | Command::HandOff { name, .. }) =
+            command
         else {
             return;
         };
@@ -741,7 +743,7 @@ fn look_at_pick_up(is: &View, field: &str, command: &Command) -> Result<(), Stri
 /// Whether an attempt waits in a line that it names.
 fn waits_in_line(command: &Command) -> bool {
     match command {
-        Command::Acquire { wait, count: 1, line: true, .. } => *wait != WaitMode::Try,
+        Command::Acquire { wait, share: Share::ONE, line: true, .. } => *wait != WaitMode::Try,
         Command::HandOff { line_first, .. } => *line_first,
         _ => false,
     }

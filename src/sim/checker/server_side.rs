@@ -17,6 +17,7 @@ use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 use crate::sim::checker::Checker;
 use crate::sim::checker::exclusion::check_holds;
 use crate::sim::client::Request;
@@ -130,12 +131,12 @@ impl Checker {
             Outcome::NotExecuted(_) => return,
         };
         match (&command, &reply.body) {
-            (Command::Acquire { name, field, count, lease, .. }, Body::Acquire(acquired)) => {
+            (Command::Acquire { name, field, share, lease, .. }, Body::Acquire(acquired)) => {
                 match acquired {
                     Acquired::Granted { .. } => {
                         self.allow(field, at, *lease);
                         self.note_held(client, name.as_str(), now);
-                        if *count == 1 {
+                        if *share == Share::ONE {
                             // One more level of a hold that is there says nothing of the other
                             // places.
                             self.refused.remove(&(client, name.to_string()));
@@ -149,7 +150,9 @@ impl Checker {
                         self.note_held(client, name.as_str(), now);
                         self.refused.insert((client, name.to_string()), now);
                     }
-                    Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_) if *count > 1 => {
+                    Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_)
+                        if *share != Share::ONE =>
+                    {
                         self.end(field)
                     }
                     _ => {}
@@ -170,9 +173,9 @@ impl Checker {
                 }
                 self.note_released(now, client, from);
             }
-            (Command::Release { field, count, .. }, Body::Release(released)) => match released {
-                Released::Gone | Released::Foreign if *count > 0 => self.end(field),
-                _ if *count == 0 => self.note_released(now, client, field),
+            (Command::Release { field, share, .. }, Body::Release(released)) => match released {
+                Released::Gone | Released::Foreign if *share != Share::NOTHING => self.end(field),
+                _ if *share == Share::NOTHING => self.note_released(now, client, field),
                 _ => {}
             },
             (Command::ReleaseAt { field, .. }, Body::Release(_)) => {
@@ -201,8 +204,8 @@ impl Checker {
 
     /// Rule 2: what may still be granted is not forgotten before that is over.
     fn note_dead(&mut self, command: &Command) {
-        if let Command::Acquire { field, count: 1, .. } | Command::HandOff { to: field, .. } =
-            command
+        if let Command::Acquire { field, share: Share::ONE, .. }
+        | Command::HandOff { to: field, .. } = command
         {
             let until = self.hold_of(field).map(|hold| hold.open_until);
             if let (Some(key), Some(until)) = (self.key_of(field), until) {
@@ -213,7 +216,8 @@ impl Checker {
 
     /// A release that is refused for good leaves its key to its lease.
     fn on_refused_for_good(&mut self, now: Moment, client: usize, command: &Command) {
-        if let Command::Release { field, count: 0, .. } | Command::ReleaseAt { field, .. } = command
+        if let Command::Release { field, share: Share::NOTHING, .. }
+        | Command::ReleaseAt { field, .. } = command
         {
             if let Some(hold) = self.hold_of(field) {
                 hold.excused = true;
@@ -427,7 +431,7 @@ impl Checker {
     /// P2: what is minted grows.
     fn on_minted(&mut self, command: &Command, value: &Value) -> Result<(), String> {
         let (name, field) = match command {
-            Command::Acquire { name, field, count: 1, .. } => (name, field),
+            Command::Acquire { name, field, share: Share::ONE, .. } => (name, field),
             Command::HandOff { name, to, .. } => (name, to),
             _ => return Ok(()),
         };
@@ -460,26 +464,27 @@ fn on_counted(
     after: &[Found],
 ) -> Result<(), String> {
     let (name, field, wanted) = match (command, &reply.body) {
-        (Command::Acquire { name, field, count, .. }, Body::Acquire(Acquired::Granted { .. }))
-            if *count > 1 =>
+        (Command::Acquire { name, field, share, .. }, Body::Acquire(Acquired::Granted { .. }))
+            if *share != Share::ONE =>
         {
-            (name, field, *count)
+            (name, field, *share)
         }
         // A place that has run out may get a count as long as its fields are there.
-        (Command::Release { name, field, count, .. }, Body::Release(Released::CountSet))
+        (Command::Release { name, field, share, .. }, Body::Release(Released::CountSet))
             if before.iter().any(|was| was.name == *name && was.hold(field).is_some()) =>
         {
-            (name, field, *count)
+            (name, field, *share)
         }
         (Command::HandOff { name, from, to, .. }, Body::HandOff(HandedOff::Granted { .. }))
             if before.iter().any(|was| was.name == *name && was.hold(from).is_some()) =>
         {
-            (name, to, 1)
+            (name, to, Share::ONE)
         }
         _ => return Ok(()),
     };
     let is = after.iter().find(|is| is.name == *name);
-    if is.and_then(|is| is.hold(field)).is_some_and(|hold| hold.count == wanted.to_string()) {
+    if is.and_then(|is| is.hold(field)).is_some_and(|hold| hold.count == wanted.total().to_string())
+    {
         return Ok(());
     }
     Err(format!("P5: {command:?} leaves {is:?}"))
@@ -514,7 +519,7 @@ fn is_forced(command: &Command) -> bool {
 /// The holds whose last release this is.
 fn released_by(command: &Command) -> Vec<&str> {
     match command {
-        Command::Release { field, count: 0, .. }
+        Command::Release { field, share: Share::NOTHING, .. }
         | Command::ReleaseAt { field, .. }
         | Command::HandOff { from: field, .. } => vec![field],
         Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),

@@ -16,6 +16,7 @@ use crate::kinds::reply::Reply;
 use crate::kinds::script_tests::lives::CLIENTS;
 use crate::kinds::script_tests::lives::DATA;
 use crate::kinds::script_tests::together::Together;
+use crate::kinds::share::Share;
 
 /// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that
 /// is ours has an end, and no more fields than its kind allows; no command takes away data that
@@ -99,7 +100,7 @@ impl Promises {
     fn keep_order(&mut self, command: &Command, reply: Option<&Reply>, together: &Together) {
         let (name, token) = match (command, reply.map(|reply| &reply.body)) {
             (
-                Command::Acquire { name, count: 1, .. },
+                Command::Acquire { name, share: Share::ONE, .. },
                 Some(Body::Acquire(Acquired::Granted { token })),
             )
             | (Command::HandOff { name, .. }, Some(Body::HandOff(HandedOff::Granted { token }))) => {
