@@ -5,6 +5,10 @@
 //! `redis://127.0.0.1:6379`). Prints medians of alternating blocks and their ratio to the floor of
 //! the same placement; absolute times depend on the machine.
 
+#[path = "../src/wire.rs"]
+#[allow(dead_code, reason = "shared with the worker, which uses all of it")]
+mod wire;
+
 use std::time::Duration;
 use std::time::Instant;
 
@@ -23,19 +27,13 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
+use crate::wire::ACQUIRE;
+use crate::wire::Names;
+use crate::wire::RELEASE;
+use crate::wire::Stands;
+
 const BLOCKS: usize = 30;
 const PAIRS: u32 = 300;
-const ACQUIRE: &str = concat!(
-    include_str!("../../lua/reentrant/body/pass_on.lua"),
-    include_str!("../../lua/reentrant/body/wait.lua"),
-    include_str!("../../lua/reentrant/acquire.lua"),
-    include_str!("../../lua/reentrant/body/acquire.lua")
-);
-const RELEASE: &str = concat!(
-    include_str!("../../lua/reentrant/body/pass_on.lua"),
-    include_str!("../../lua/reentrant/release.lua"),
-    include_str!("../../lua/reentrant/body/release.lua")
-);
 
 fn main() {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
@@ -119,29 +117,12 @@ impl Bare {
         let config = Config::from_url(url).expect("a URL");
         let client = Client::new(config, Some(performance), Some(connection), None);
         client.init().await.expect("connected");
-        let name = format!("bench:{}", client.id());
+        let names = Names::of(&format!("bench:{}", client.id()));
         let field = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:1";
-        let channel = format!("redisson_lock__channel__{{{name}}}");
-        let line = format!("redisson_lock_line__{{{name}}}");
-        let words =
-            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let acquire = Self::load(&client, ACQUIRE).await;
-        let acquire = words(&[
-            &acquire,
-            "3",
-            &name,
-            "redisson_lock_fence:{1}",
-            &line,
-            field,
-            "1",
-            "30000",
-            "9000000000000000",
-            "first",
-            "0",
-            "0",
-        ]);
-        let release = Self::load(&client, RELEASE).await;
-        let release = words(&[&release, "2", &name, &line, field, "0", &channel, "PUBLISH"]);
+        let (acquire, release) =
+            (Self::load(&client, ACQUIRE).await, Self::load(&client, RELEASE).await);
+        let acquire = names.acquire(&acquire, field, Stands::InLine).map(str::to_owned).into();
+        let release = names.release(&release, field).map(str::to_owned).into();
         Self { client, acquire, release }
     }
 

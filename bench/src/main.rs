@@ -2,6 +2,7 @@
 
 mod floor;
 mod raw;
+mod wire;
 
 use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Guard;

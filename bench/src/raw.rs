@@ -15,12 +15,12 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-use crate::floor::ACQUIRE;
 use crate::floor::FALLBACK;
-use crate::floor::HAND_OFF;
-use crate::floor::Names;
-use crate::floor::RELEASE;
-use crate::floor::Stands;
+use crate::wire::ACQUIRE;
+use crate::wire::HAND_OFF;
+use crate::wire::Names;
+use crate::wire::RELEASE;
+use crate::wire::Stands;
 
 /// Locks by bare sockets, each as `T` has it.
 pub(crate) struct Sockets<T> {

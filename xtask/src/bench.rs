@@ -18,6 +18,9 @@ mod report;
 mod server_time;
 mod show;
 mod wide;
+#[path = "../../bench/src/wire.rs"]
+#[allow(dead_code, reason = "shared with the workers, which use all of it")]
+mod wire;
 
 use std::path::PathBuf;
 
