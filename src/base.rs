@@ -16,3 +16,4 @@ pub(crate) mod process;
 #[cfg(test)]
 pub(crate) mod random;
 pub(crate) mod stats;
+pub(crate) mod yielding;

@@ -113,7 +113,7 @@ impl LockClient {
     /// prefix, begin like a key that this crate writes beside its locks: `redisson_lock_line`,
     /// `redisson_lock_marks` or `redisson_lock_fence`. [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
-        Ok(ReentrantLock::new(Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?))
+        Ok(ReentrantLock::new(self.lock_of(name.as_ref())?))
     }
 
     /// The mutex of that name. Nothing is sent; call this wherever you need the lock.
@@ -122,7 +122,12 @@ impl LockClient {
     ///
     /// As [`reentrant_lock`](Self::reentrant_lock).
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
-        Ok(Mutex::new(Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?))
+        Ok(Mutex::new(self.lock_of(name.as_ref())?))
+    }
+
+    /// The lock of that name, after the prefix.
+    pub(crate) fn lock_of(&self, name: &str) -> Result<Lock> {
+        Lock::new(&self.prefix.before(name), &self.shared)
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.

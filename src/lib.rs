@@ -78,7 +78,8 @@
 //!    `block_on` (`main` under `#[tokio::main]`), and also under `Handle::enter` on another
 //!    executor. The tasks of such an executor share threads and move between them: use a scope or
 //!    a [`Mutex`] there;
-//! 4. outside Tokio, [`Error::NoOwner`].
+//! 4. outside Tokio, [`Error::NoOwner`]. The locks of the feature `blocking` have threads as owners
+//!    everywhere.
 //!
 //! * **Parent and child.** A spawned task is another owner than its parent. If a task
 //!   holds a lock and waits for a spawned task that needs the same lock, both wait forever; after
@@ -116,6 +117,7 @@
 //! | its owner is | the scope, task or thread | each acquisition |
 //! | branches of `join!` | re-enter each other's, unless scoped | exclude each other |
 //! | runs under | Tokio, or any executor inside a scope | any executor |
+//! | without async code (feature `blocking`) | `blocking::ReentrantLock`, whose owner is the thread | `blocking::Mutex` |
 //! | use it for | functions that lock and call each other | everything else |
 //!
 //! Both use the same key, so they exclude each other. Read-write locks, semaphores, locks on
@@ -288,6 +290,7 @@
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
 //! | `fred` | `LockClientBuilder::fred`: run over [your client of fred 10](docs::connections); `fred_config`: take its settings | no |
 //! | `redis` | `LockClientBuilder::redis_client`: take the settings of [your client of redis 1](docs::connections) | no |
+//! | `blocking` | the module `blocking`: the locks for threads, without async code and without a runtime of yours | no |
 //!
 //! Without `rustls` or `native-tls`, an address that asks for TLS is [`Error::InvalidUrl`].
 
@@ -299,6 +302,8 @@
 mod base;
 
 mod backend;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod driver;
 mod engine;

@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
         "base::map",
         "base::random",
         "base::seeded",
+        "base::yielding",
     ],
     &["base::lease", "base::name", "base::owner", "base::process", "base::stats"],
     &["base::cell"],
@@ -33,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["client::acl"],
     &["client::preflight"],
     &["client"],
+    &["blocking"],
     &["fuzzing", "sim"],
 ];
 
@@ -141,9 +143,9 @@ fn defined_type(line: &str) -> Option<&str> {
 }
 
 /// The types that are defined more than once. Tests and the simulation may reuse a name of the
-/// product.
+/// product, and a type of the blocking API that of the async type that it stands for.
 fn types_defined_twice(files: &[(String, String)]) -> Vec<String> {
-    let mut places = BTreeMap::<&str, Vec<String>>::new();
+    let mut places = BTreeMap::<(bool, &str), Vec<String>>::new();
     for (path, text) in
         files.iter().filter(|(path, _)| !path.contains("test") && !path.starts_with("sim"))
     {
@@ -156,7 +158,8 @@ fn types_defined_twice(files: &[(String, String)]) -> Vec<String> {
             match (&tests_end_with, defined_type(line)) {
                 (Some(end), _) if end == line => tests_end_with = None,
                 (None, Some(name)) => {
-                    places.entry(name).or_default().push(format!("src/{path}:{}", number + 1));
+                    let key = (path.starts_with("blocking"), name);
+                    places.entry(key).or_default().push(format!("src/{path}:{}", number + 1));
                 }
                 _ => {}
             }
@@ -165,7 +168,7 @@ fn types_defined_twice(files: &[(String, String)]) -> Vec<String> {
     places.retain(|_, places| places.len() > 1);
     places
         .into_iter()
-        .map(|(name, places)| format!("`{name}` is defined in {}", places.join(", ")))
+        .map(|((_, name), places)| format!("`{name}` is defined in {}", places.join(", ")))
         .collect()
 }
 
@@ -221,6 +224,9 @@ fn a_planted_second_definition_is_found() {
         count(&[known, ("engine/tests.rs", "struct Hold;"), ("sim/world.rs", "struct Hold;")]),
         0
     );
+    let blocking = ("blocking/guard.rs", "pub struct Hold;");
+    assert_eq!(count(&[known, blocking]), 0);
+    assert_eq!(count(&[known, blocking, ("blocking.rs", "struct Hold;")]), 1);
     let tests = "mod tests {\n    struct Hold;\n}\n";
     assert_eq!(count(&[known, ("driver.rs", tests)]), 0);
     assert_eq!(count(&[known, ("driver.rs", &format!("{tests}struct Hold;"))]), 1);
@@ -235,6 +241,7 @@ fn a_planted_violation_is_found() {
     assert_eq!(count("driver/slot.rs", "use crate::driver::wakes::Wakes;"), 0);
     assert_eq!(count("driver/wakes.rs", "use crate::driver::Shared;"), 1);
     assert_eq!(count("locks/guard.rs", "use crate::client::LockClient;"), 1);
+    assert_eq!(count("client.rs", "use crate::blocking::guard::Guard;"), 1);
     assert_eq!(count("locks/guard.rs", "use crate::{base::cell, base::clock};"), 1);
     assert_eq!(count("client/builder.rs", "use fred::types::config::Config;"), 1);
     assert_eq!(count("client/builder.rs", "use crate::backend::fred::FredClient;"), 0);

@@ -51,6 +51,17 @@ pub enum Error {
          run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"
     )]
     NoOwner,
+    /// A call of the module [`blocking`](crate#features) was made in an async task, or elsewhere in a
+    /// future that Tokio polls. It would have blocked the thread, and every other task that needs
+    /// that thread. Nothing was sent.
+    #[error(
+        "{CRATE}: a blocking call must not block the thread of an async task: await `{instead}` there, \
+         or make the call in `tokio::task::spawn_blocking`"
+    )]
+    InAsyncTask {
+        /// The async function that does the same.
+        instead: &'static str,
+    },
     /// Not now: the server cannot be reached, does not answer in time, or answers that it cannot do
     /// this right now; or the system has no thread for the driver. An acquisition that was sent is
     /// taken back in the background, a release goes on there, and a force-unlock may have been
@@ -237,9 +248,9 @@ impl Error {
     /// The name of the lock that the failed call was about. `None` if the call was about the client
     /// as a whole ([`connect`](crate::LockClient::connect), [`ping`](crate::LockClient::ping),
     /// [`shutdown`](crate::LockClient::shutdown)), or if the mistake is the name, a setting, the
-    /// address or the missing owner: [`InvalidName`](Self::InvalidName),
+    /// address, the missing owner or the place of the call: [`InvalidName`](Self::InvalidName),
     /// [`InvalidOption`](Self::InvalidOption), [`InvalidUrl`](Self::InvalidUrl),
-    /// [`NoOwner`](Self::NoOwner).
+    /// [`NoOwner`](Self::NoOwner), [`InAsyncTask`](Self::InAsyncTask).
     pub fn lock_name(&self) -> Option<&str> {
         match self {
             Self::Unavailable { name, .. }
@@ -260,7 +271,8 @@ impl Error {
             Self::InvalidName { .. }
             | Self::InvalidOption { .. }
             | Self::InvalidUrl { .. }
-            | Self::NoOwner => None,
+            | Self::NoOwner
+            | Self::InAsyncTask { .. } => None,
         }
     }
 
@@ -379,7 +391,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (19, 12));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (20, 12));
     }
 
     /// An error of each kind.
@@ -391,6 +403,7 @@ mod tests {
             Error::InvalidOption { option: "lease", given: text(), allowed: text() },
             Error::InvalidUrl { reason: text() },
             Error::NoOwner,
+            Error::InAsyncTask { instead: "Mutex::lock" },
             Error::Unavailable { name: None, waited, cause: text() },
             Error::Lost { name: name.clone(), reason },
             Error::GuardOfLostHold { name: name.clone(), reason },
@@ -433,6 +446,7 @@ mod tests {
                                 | Error::InvalidOption { .. }
                                 | Error::InvalidUrl { .. }
                                 | Error::NoOwner
+                                | Error::InAsyncTask { .. }
                         )
                     };
                     assert!(before_any_lock(&error) && about_a_lock.to_string() == text, "{text}");

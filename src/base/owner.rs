@@ -16,7 +16,7 @@ use crate::base::error::Error;
 pub(crate) enum OwnerKey {
     /// A Tokio task.
     Task(tokio::task::Id),
-    /// A thread, in the root future of `block_on`.
+    /// A thread: in the root future of `block_on`, and for the blocking locks.
     Thread(ThreadId),
     /// An [`Owner`].
     Unique(u64),
@@ -51,9 +51,14 @@ impl OwnerKey {
             return Ok(Self::Task(task));
         }
         match Handle::try_current() {
-            Ok(_) => Ok(Self::Thread(std::thread::current().id())),
+            Ok(_) => Ok(Self::this_thread()),
             Err(_) => Err(Error::NoOwner),
         }
+    }
+
+    /// This thread, whatever it is running.
+    pub(crate) fn this_thread() -> Self {
+        Self::Thread(std::thread::current().id())
     }
 
     /// For logs.

@@ -14,8 +14,6 @@
 //! runtime now, and calls from there.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
@@ -33,9 +31,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use futures::task::AtomicWaker;
-use tokio::task::yield_now;
 
 use crate::base::error::Error;
+use crate::base::yielding::yield_is_deferred;
 
 /// How long the thread that watches stays when there is no call any more.
 const IDLE: Duration = Duration::from_secs(1);
@@ -230,34 +228,9 @@ impl Drop for Watched {
 }
 
 /// Whether this thread is running the tasks of a runtime. In `Handle::block_on`, and outside of
-/// Tokio, it is not, and a yield wakes its caller at once.
+/// Tokio, it is not.
 fn runs_tasks() -> bool {
-    tokio::task::try_id().is_some()
-        || YIELDING.try_with(|woken| woken.waits_for_turn()).unwrap_or(false)
-}
-
-thread_local! {
-    /// Made once, because each call needs it.
-    static YIELDING: Arc<YieldWaker> = Arc::default();
-}
-
-#[derive(Debug, Default)]
-struct YieldWaker(AtomicBool);
-
-impl YieldWaker {
-    /// Yields, and says whether the wake-up is deferred.
-    fn waits_for_turn(self: &Arc<Self>) -> bool {
-        self.0.store(false, Ordering::Relaxed);
-        let waker = Waker::from(Arc::clone(self));
-        let yielded = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
-        yielded.is_pending() && !self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Wake for YieldWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    tokio::task::try_id().is_some() || yield_is_deferred()
 }
 
 #[expect(

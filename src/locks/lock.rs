@@ -473,10 +473,8 @@ impl Lock {
         Ok(Some((holder, Duration::from_millis(pttl.unsigned_abs()))))
     }
 
-    /// The hold count of the current owner, as known in this process; 0 if it does not hold the
-    /// lock.
-    pub(crate) fn hold_count(&self) -> Result<u32> {
-        let owner = self.owner()?;
+    /// The hold count of this owner, as known in this process; 0 if it does not hold the lock.
+    pub(crate) fn hold_count(&self, owner: OwnerKey) -> Result<u32> {
         // In a forked child a shard of the directory may be locked, because the driver held it at
         // the fork.
         self.check_process()?;
@@ -495,11 +493,15 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// Returns the result of `work`, unless the lock was lost before the release. If the release fails
-/// in another way, it goes on in the background, like that of a dropped guard.
 async fn work_under<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
     let done = guard.run(work(&guard)).await?;
-    match guard.unlock().await {
+    unless_lost(done, guard.unlock().await)
+}
+
+/// The result of work under a lock, unless the lock was lost before the release. If the release
+/// fails in another way, it goes on in the background, like that of a dropped guard.
+pub(crate) fn unless_lost<T>(done: T, released: Result<()>) -> Result<T> {
+    match released {
         Err(error) if error.is_lost() => Err(error),
         Ok(()) | Err(_) => Ok(done),
     }

@@ -416,7 +416,7 @@ impl ReentrantLock {
     /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope;
     /// [`Error::Closed`](crate::Error::Closed) in a forked child.
     pub fn hold_count(&self) -> Result<u32> {
-        self.0.hold_count()
+        self.0.hold_count(self.0.owner()?)
     }
 
     /// Whether the calling owner holds the lock. Asks no server.

@@ -21,7 +21,8 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
-const EXAMPLES: [&str; 5] = ["axum", "cache_refill", "cron_job", "migration", "payment_worker"];
+const EXAMPLES: [&str; 6] =
+    ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker"];
 
 /// Where cargo puts the examples. They are built first if nothing has built them.
 fn folder() -> &'static PathBuf {
@@ -32,7 +33,7 @@ fn folder() -> &'static PathBuf {
         let name = profile.file_name().and_then(|name| name.to_str()).expect("a name");
         let name = if name == "debug" { "dev" } else { name };
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--features=in-memory,rustls", "--profile", name]);
+        build.args(["build", "--quiet", "--features=blocking,in-memory,rustls", "--profile", name]);
         build.args(EXAMPLES.iter().flat_map(|example| ["--example", example]));
         build.arg("--target-dir").arg(profile.parent().expect("the folder of what is built"));
         let built = build.current_dir(ROOT).status();
@@ -217,6 +218,39 @@ fn at_sigterm_a_worker_finishes_its_payment_and_begins_no_other() {
     assert!(said.contains(": paid\n") && said.ends_with("no lock was held\n"), "{said}");
     assert_eq!((code, due(&mut redis), charges(&mut redis)), (Some(0), 1, 1));
     assert!(is_free(&mut redis));
+}
+
+// ---- threads
+
+/// How often each part was imported.
+fn imports(redis: &mut Connection) -> Vec<u64> {
+    (0..8).map(|part| number(redis, "example:imported", &part.to_string())).collect()
+}
+
+#[test]
+fn parts_that_threads_of_two_processes_import_are_imported_once() {
+    let server = RedisServer::start();
+    let settings = [("PART_MS", "300")];
+    let processes = [(); 2].map(|()| Example::start("blocking", &[], &server.url(), &settings));
+    for process in processes {
+        let (code, said) = process.end();
+        assert!(code == Some(0) && said.ends_with("no lock was held\n"), "{said}");
+    }
+    assert_eq!(imports(&mut server.connection()), [1; 8]);
+}
+
+#[test]
+fn the_parts_of_a_killed_process_are_imported_by_another() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let settings = [("PART_MS", "600000")];
+    let killed = Example::start("blocking", &[], &server.url(), &settings);
+    let mut held = || look::lock_keys(&mut redis).len();
+    eventually("each of its threads holds a lock", || held() == 4);
+    drop(killed);
+    let (code, said) = Example::start("blocking", &[], &server.url(), &[]).end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(imports(&mut server.connection()), [1; 8]);
 }
 
 // ---- the migration

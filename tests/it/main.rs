@@ -4,6 +4,7 @@ mod acl;
 mod address_map;
 mod allocations;
 mod bad_input;
+mod blocking;
 mod cancellation;
 mod cluster;
 mod credentials;

@@ -56,7 +56,7 @@ fn check_published() -> Result<bool, String> {
     }
     let target = std::path::absolute(crate::root().join("target/published"));
     let target = target.map_err(|error| error.to_string())?;
-    let mut check = cargo(&["check", "--all-targets", test::FEATURES]);
+    let mut check = cargo(&["check", "--all-targets", test::FEATURES, "--features=blocking"]);
     check.current_dir(package).env("CARGO_TARGET_DIR", target);
     Ok(process::run(check, LIMIT, Echo::On)?.success)
 }

@@ -62,8 +62,16 @@ const CHAOS: &[&str] =
     &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
 
 /// What processes do that a process of tests cannot do itself.
-const PROCESSES: &[&str] =
-    &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
+const PROCESSES: &[&str] = &[
+    "--package",
+    "redis-reentrant-lock",
+    "--package",
+    "processes",
+    "--test",
+    "all",
+    "--test",
+    "pools",
+];
 
 pub(crate) struct Kind {
     name: String,

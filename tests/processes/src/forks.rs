@@ -20,6 +20,7 @@ use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
+use redis_reentrant_lock::blocking;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
 
@@ -39,6 +40,7 @@ pub(crate) fn run(scenario: &str, url: &str) {
         "renewals" => runtime_driven_in_child(url),
         "busy" => while_others_lock(url),
         "memory" => in_memory(),
+        "blocking" => without_a_runtime(url),
         _ => panic!("unknown scenario: {scenario}"),
     }
 }
@@ -213,6 +215,46 @@ async fn parent_goes_on(handles: Handles) {
         waiting.await.expect("the lock, and its release");
     }
     assert!(client.shutdown(5 * SECOND).await.expect("a report").is_clean());
+}
+
+/// The locks for threads, in a process that has no runtime.
+fn without_a_runtime(url: &str) {
+    let server = Look::new(url);
+    let client = blocking::LockClient::connect(url).expect("a client");
+    let (lock, mutex) =
+        (client.reentrant_lock(NAME).expect("a name"), client.mutex(NAME).expect("a name"));
+    let mut guards = Some([(); 2].map(|()| lock.lock().expect("a level")));
+    let before = server.now();
+    in_child("calls that would block", || {
+        let [kept, unlocked] = guards.take().expect("its guards");
+        assert_closed("mutex", client.mutex(NAME));
+        assert_closed("lock", lock.lock());
+        assert_closed("try_lock", lock.try_lock());
+        assert_closed("hold_count", lock.hold_count());
+        assert_closed("lock", mutex.lock());
+        assert_closed("try_lock_for", mutex.try_lock_for(SECOND));
+        assert_closed("with", mutex.with(|_| panic!("called without the lock")));
+        assert_closed("holder", mutex.holder());
+        assert_closed("force_unlock", mutex.force_unlock());
+        assert_closed("ping", client.ping());
+        assert!(!kept.is_held());
+        assert_eq!(kept.lost().expect("an answer"), LossReason::Forked);
+        assert!(kept.loss_signal().ended_within(SECOND).expect("an answer"));
+        assert_closed("verify", kept.verify());
+        assert_closed("unlock", unlocked.unlock());
+        assert_closed("shutdown", client.shutdown(SECOND));
+    });
+    assert_eq!(server.now(), before, "the child has changed something");
+    in_child("a client of its own", || {
+        let own = blocking::LockClient::connect(url).expect("a client");
+        assert!(own.mutex(NAME).expect("a name").try_lock().expect("an answer").is_err());
+        assert!(own.shutdown(5 * SECOND).expect("a report").is_clean());
+    });
+    for guard in guards.take().expect("its guards") {
+        guard.verify().expect("held");
+        guard.unlock().expect("released");
+    }
+    assert!(client.shutdown(5 * SECOND).expect("a report").is_clean());
 }
 
 /// The child goes on in the future that has forked, on the runtime that it has inherited.

@@ -67,6 +67,11 @@ fn in_a_child_a_client_in_memory_is_closed() {
     fork("memory");
 }
 
+#[test]
+fn in_a_child_a_client_for_threads_is_closed() {
+    fork("blocking");
+}
+
 /// Twenty times each, since it is a race if it is one at all.
 fn end(scenario: &str) {
     let server = RedisServer::start();

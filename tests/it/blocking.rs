@@ -1,0 +1,422 @@
+//! The locks for threads, on a real Redis. Processes: see the example `blocking`, in `examples.rs`.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use redis_reentrant_lock::Driver;
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::LossReason;
+use redis_reentrant_lock::blocking;
+use tokio::runtime::Builder;
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+use tokio::task::block_in_place;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use crate::support::look;
+use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::eventually;
+
+const NAME: &str = "orders:42";
+const SHORT: Duration = Duration::from_millis(200);
+const BOUND: Duration = Duration::from_secs(10);
+
+fn client(server: &RedisServer) -> blocking::LockClient {
+    blocking::LockClient::connect(server.url()).expect("the server is there")
+}
+
+fn world() -> (RedisServer, blocking::LockClient) {
+    let server = RedisServer::start();
+    let client = client(&server);
+    (server, client)
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn is_free(server: &RedisServer) -> bool {
+    look::lock_keys(&mut server.connection()).is_empty()
+}
+
+fn waits_for(client: &blocking::LockClient, waiters: u64) {
+    eventually("they wait", || client.stats().waiters == waiters);
+}
+
+#[test]
+fn threads_of_one_client_and_of_two_exclude_each_other() {
+    const SECTIONS: usize = 50;
+    let (server, one) = world();
+    let two = client(&server);
+    let section = Mutex::new(0);
+    let count = || *section.try_lock().expect("nobody else is inside") += 1;
+    thread::scope(|scope| {
+        for client in [&one, &one, &two, &two] {
+            scope.spawn(|| {
+                let mutex = client.mutex(NAME).unwrap();
+                (0..SECTIONS).for_each(|_| mutex.with(|_| count()).unwrap());
+            });
+            scope.spawn(|| {
+                let lock = client.reentrant_lock(NAME).unwrap();
+                for _ in 0..SECTIONS {
+                    let outer = lock.lock().unwrap();
+                    lock.with(|inner| assert_eq!(inner.hold_count(), 2)).unwrap();
+                    count();
+                    outer.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(*section.lock().unwrap(), 8 * SECTIONS);
+    assert!(is_free(&server));
+}
+
+#[test]
+fn a_thread_takes_its_lock_again_and_other_threads_do_not() {
+    let (server, client) = world();
+    let lock = client.reentrant_lock(NAME).unwrap();
+    let outer = lock.lock().unwrap();
+    let inner = lock.try_lock().unwrap().expect("the same thread");
+    assert_eq!((inner.hold_count(), lock.hold_count().unwrap()), (2, 2));
+    assert_eq!(inner.fencing_token(), outer.fencing_token());
+    thread::scope(|scope| {
+        let other = || (lock.try_lock().unwrap().is_err(), lock.is_held().unwrap());
+        assert_eq!(scope.spawn(other).join().unwrap(), (true, false));
+    });
+    // Not in the order in which they were taken.
+    outer.unlock().unwrap();
+    assert!(lock.is_held().unwrap() && inner.is_held());
+    inner.unlock().unwrap();
+    assert!(is_free(&server) && !lock.is_held().unwrap());
+}
+
+#[test]
+fn a_wait_ends_with_its_limit() {
+    let (_server, client) = world();
+    let mutex = client.mutex(NAME).unwrap();
+    let guard = mutex.lock().unwrap();
+    let begin = Instant::now();
+    let refused = mutex.try_lock_for(SHORT).unwrap().expect_err("it is held");
+    assert!(begin.elapsed() >= SHORT && refused.lock_name() == NAME);
+    assert!(mutex.lock_with(LockOptions::new().wait(SHORT)).unwrap().is_err());
+    let called = AtomicUsize::new(0);
+    let work = |_: &blocking::Guard| called.fetch_add(1, Ordering::Relaxed);
+    assert!(mutex.with_options(LockOptions::new().wait(Duration::ZERO), work).unwrap().is_err());
+    assert_eq!(called.load(Ordering::Relaxed), 0);
+    assert!(begin.elapsed() < BOUND);
+
+    // A release within the limit.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| mutex.try_lock_for(BOUND).unwrap().expect("a grant"));
+        waits_for(&client, 1);
+        guard.unlock().unwrap();
+        waiting.join().unwrap().unlock().unwrap();
+    });
+}
+
+#[test]
+fn what_is_asked_of_the_server_is_answered() {
+    let (server, client) = world();
+    client.ping().unwrap();
+    assert!(client.is_connected() && client.links().len() == 1);
+    assert!(client.preflight(NAME).unwrap().is_usable());
+    assert!(client.required_acl(["*"]).is_ok());
+    let lock = client.reentrant_lock(NAME).unwrap();
+    assert!(!lock.is_locked().unwrap() && lock.holder().unwrap().is_none());
+    let guard = lock.lock_with(LockOptions::new().lease(BOUND)).unwrap().expect("it is free");
+    guard.verify().unwrap();
+    guard.ensure(SHORT).unwrap();
+    assert!(lock.is_locked().unwrap() && !guard.valid_until().is_past());
+    assert!(lock.remaining_lease().unwrap().expect("held") <= BOUND);
+    let holder = lock.holder().unwrap().expect("held");
+    assert_eq!((holder.hold_id(), holder.is_this_client), (guard.hold_id(), true));
+    let other = self::client(&server).mutex(NAME).unwrap();
+    assert!(!other.force_unlock_from(&stranger(&holder)).unwrap());
+    assert!(other.force_unlock_from(&holder).unwrap());
+    assert!(!other.force_unlock().unwrap() && is_free(&server));
+    drop(guard);
+    lock.lock().unwrap().leave_to_lease();
+    assert!(lock.is_locked().unwrap(), "for the rest of its lease");
+}
+
+/// Another hold of the same client.
+fn stranger(holder: &redis_reentrant_lock::Holder) -> redis_reentrant_lock::Holder {
+    let mut stranger = holder.clone();
+    stranger.hold.push('0');
+    stranger
+}
+
+#[test]
+fn a_loss_is_told_to_the_thread_that_waits_for_it() {
+    let (server, client) = world();
+    let mutex = client.mutex(NAME).unwrap();
+    let guard = mutex.lock().unwrap();
+    assert_eq!(guard.lost_within(SHORT).unwrap(), None);
+    let signal = guard.loss_signal();
+    assert!(!signal.ended_within(Duration::ZERO).unwrap() && !signal.is_lost());
+    let other = self::client(&server).mutex(NAME).unwrap();
+    thread::scope(|scope| {
+        let told = scope.spawn(|| guard.lost().unwrap());
+        let signalled = scope.spawn(|| signal.ended().unwrap());
+        let paused = scope.spawn(|| guard.lost_within(BOUND).unwrap());
+        assert!(other.force_unlock().unwrap());
+        assert_eq!(told.join().unwrap(), LossReason::ForceUnlocked);
+        assert_eq!(signalled.join().unwrap(), Some(LossReason::ForceUnlocked));
+        assert_eq!(paused.join().unwrap(), Some(LossReason::ForceUnlocked));
+    });
+    assert!(!guard.is_held() && guard.loss().is_some());
+    assert!(guard.ensure(Duration::ZERO).unwrap_err().is_lost());
+    assert!(guard.unlock().unwrap_err().is_lost());
+
+    // Work that has lost its lock is told so, although it was done.
+    let lost = mutex.with(|_| other.force_unlock().unwrap()).unwrap_err();
+    assert!(matches!(lost, Error::Lost { reason: LossReason::ForceUnlocked, .. }), "{lost}");
+
+    // A lock that is released was not lost.
+    let guard = mutex.lock().unwrap();
+    let signal = guard.loss_signal();
+    thread::scope(|scope| {
+        let ended = scope.spawn(|| signal.ended().unwrap());
+        guard.unlock().unwrap();
+        assert_eq!(ended.join().unwrap(), None);
+    });
+    assert!(signal.ended_within(Duration::ZERO).unwrap() && signal.loss().is_none());
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_ends_for_the_thread_as_well() {
+    let (_server, client) = world();
+    let options = LockOptions::new().lease(SHORT);
+    let guard = client.mutex(NAME).unwrap().lock_with(options).unwrap().expect("it is free");
+    assert_eq!(guard.lost().unwrap(), LossReason::Expired);
+}
+
+#[test]
+fn a_blocked_thread_keeps_its_lock() {
+    let server = RedisServer::start();
+    let builder = LockClient::builder().url(server.url()).lease(2 * SHORT);
+    let client = builder.blocking_connect().unwrap();
+    let guard = client.mutex(NAME).unwrap().lock().unwrap();
+    // Several leases, in which this thread does nothing for the client.
+    let (_nobody, nothing) = mpsc::channel::<()>();
+    let _ = nothing.recv_timeout(10 * SHORT);
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+}
+
+fn panics(_: &blocking::Guard) {
+    panic!("in the section");
+}
+
+#[test]
+fn guards_that_are_dropped_and_sections_that_panic_release() {
+    let (server, client) = world();
+    let (mutex, lock) = (client.mutex(NAME).unwrap(), client.reentrant_lock(NAME).unwrap());
+    drop(mutex.lock().unwrap());
+    eventually("it is released", || is_free(&server));
+    let guard = mutex.lock().unwrap();
+    thread::spawn(move || drop(guard)).join().unwrap();
+    eventually("it is released", || is_free(&server));
+
+    for section in [
+        catch_unwind(AssertUnwindSafe(|| mutex.with(panics))),
+        catch_unwind(AssertUnwindSafe(|| lock.with(panics))),
+        thread::scope(|scope| scope.spawn(|| lock.with(panics)).join()),
+    ] {
+        assert!(section.is_err());
+        eventually("it is released", || is_free(&server));
+    }
+    assert_eq!(client.stats().failed_drop_releases, 0);
+}
+
+#[test]
+fn a_thousand_threads_wait_for_one_name() {
+    const THREADS: usize = 1_000;
+    let (server, client) = world();
+    let mutex = client.mutex(NAME).unwrap();
+    let guard = mutex.lock().unwrap();
+    let served = AtomicUsize::new(0);
+    let section = Mutex::new(());
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let waits = || {
+                let work = |_: &blocking::Guard| drop(section.try_lock().expect("alone"));
+                mutex.with(work).unwrap();
+                served.fetch_add(1, Ordering::Relaxed);
+            };
+            thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, waits).unwrap();
+        }
+        waits_for(&client, THREADS as u64);
+        assert_eq!(served.load(Ordering::Relaxed), 0);
+        guard.unlock().unwrap();
+    });
+    assert_eq!(served.load(Ordering::Relaxed), THREADS);
+    assert!(is_free(&server));
+}
+
+#[test]
+fn a_shutdown_ends_all_waits() {
+    let (server, client) = world();
+    let holder = self::client(&server);
+    let _guard = holder.mutex(NAME).unwrap().lock().unwrap();
+    let mutex = client.mutex(NAME).unwrap();
+    let _held = client.mutex("held").unwrap().lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| mutex.lock().map(drop));
+        waits_for(&client, 1);
+        let report = client.shutdown(BOUND).unwrap();
+        assert_eq!((report.released, report.left.len()), (vec!["held".to_owned()], 0));
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Closed { .. })));
+    });
+    assert!(matches!(mutex.try_lock(), Err(Error::Closed { .. })));
+}
+
+#[test]
+fn without_a_server_calls_end_in_time() {
+    let mut server = RedisServer::start();
+    let builder = LockClient::builder().url(server.url()).outage_limit(Duration::from_secs(1));
+    let client = builder.clone().blocking_connect().unwrap();
+    let guard = client.mutex(NAME).unwrap().lock().unwrap();
+    let another = builder.connect_timeout(SHORT);
+    server.stop();
+    assert!(matches!(another.blocking_connect(), Err(Error::Unavailable { .. })));
+    let other = client.mutex("other").unwrap();
+    assert!(matches!(other.lock(), Err(Error::Unavailable { .. })));
+    assert!(matches!(other.try_lock_for(SHORT), Err(Error::Unavailable { .. })));
+    assert!(matches!(guard.unlock(), Err(Error::Unavailable { .. })));
+}
+
+// ---- beside async code
+
+/// Every call that waits is refused, and nothing was sent.
+fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, place: &str) {
+    let (mutex, lock) = (client.mutex(NAME).unwrap(), client.reentrant_lock(NAME).unwrap());
+    let before = look::script_runs(&mut server.connection());
+    for (call, name) in [
+        (mutex.lock().map(drop), "Mutex::lock"),
+        (mutex.try_lock().map(drop), "Mutex::try_lock"),
+        (mutex.try_lock_for(BOUND).map(drop), "Mutex::try_lock_for"),
+        (mutex.with(|_| unreachable!()), "Mutex::lock"),
+        (mutex.is_locked().map(drop), "Mutex::is_locked"),
+        (lock.lock().map(drop), "ReentrantLock::lock"),
+        (lock.lock_with(LockOptions::new()).map(drop), "ReentrantLock::lock_with"),
+        (lock.holder().map(drop), "ReentrantLock::holder"),
+        (lock.force_unlock().map(drop), "ReentrantLock::force_unlock"),
+        (client.ping(), "LockClient::ping"),
+        (client.preflight(NAME).map(drop), "LockClient::preflight"),
+        (client.shutdown(BOUND).map(drop), "LockClient::shutdown"),
+        (blocking::LockClient::connect(server.url()).map(drop), "LockClientBuilder::connect"),
+    ] {
+        let Err(error @ Error::InAsyncTask { instead }) = call else { panic!("{name}, {place}") };
+        assert_eq!(instead, name, "{place}");
+        assert!(error.to_string().contains(name) && error.is_config(), "{error}");
+    }
+    assert_eq!(look::script_runs(&mut server.connection()), before, "{place}");
+}
+
+#[test]
+fn in_async_code_every_call_is_refused_before_anything_is_sent() {
+    let (server, client) = world();
+    for runtime in [one_thread(), threads()] {
+        runtime.block_on(async { everything_is_refused(&server, &client, "the root future") });
+        LocalSet::new().block_on(&runtime, async {
+            everything_is_refused(&server, &client, "a LocalSet");
+        });
+    }
+    let server = std::sync::Arc::new(server);
+    for runtime in [one_thread(), threads()] {
+        let (server, client) = (server.clone(), client.clone());
+        let task = runtime.spawn(async move { everything_is_refused(&server, &client, "a task") });
+        runtime.block_on(task).unwrap();
+    }
+    client.ping().expect("it was not shut down");
+}
+
+#[test]
+fn a_guard_that_is_unlocked_in_a_task_is_released_in_the_background() {
+    let (server, client) = world();
+    let guard = client.mutex(NAME).unwrap().lock().unwrap();
+    let refused = threads().block_on(async { guard.unlock() });
+    assert!(matches!(refused, Err(Error::InAsyncTask { instead: "Guard::unlock" })));
+    eventually("it is released", || is_free(&server));
+}
+
+/// Sections of this thread, nested and with waits.
+fn sections(client: &blocking::LockClient) {
+    for _ in 0..20 {
+        let outer = client.reentrant_lock(NAME).unwrap().lock().unwrap();
+        let inner = client.reentrant_lock(NAME).unwrap().lock().unwrap();
+        assert!(client.mutex(NAME).unwrap().try_lock_for(Duration::from_millis(1)).is_ok());
+        assert_eq!(inner.hold_count(), 2);
+        inner.unlock().unwrap();
+        outer.unlock().unwrap();
+    }
+}
+
+#[test]
+fn where_tokio_lets_code_block_the_locks_work() {
+    let server = RedisServer::start();
+    for driver in [Driver::Thread, Driver::Current] {
+        for runtime in [one_thread(), threads()] {
+            let builder = LockClient::builder().url(server.url()).driver(driver);
+            runtime.block_on(async {
+                let connected = spawn_blocking(|| builder.blocking_connect()).await.unwrap();
+                let client = connected.unwrap();
+                let jobs = [(); 3].map(|()| {
+                    let client = client.clone();
+                    spawn_blocking(move || sections(&client))
+                });
+                futures::future::join_all(jobs).await.into_iter().for_each(|job| job.unwrap());
+                let last = client.clone();
+                spawn_blocking(move || last.shutdown(BOUND).unwrap()).await.unwrap();
+            });
+        }
+    }
+    let client = client(&server);
+    let runtime = threads();
+    runtime.block_on(async { block_in_place(|| sections(&client)) });
+    let task = runtime.spawn(async move { block_in_place(|| sections(&client)) });
+    runtime.block_on(task).unwrap();
+    let _entered = runtime.enter();
+    sections(&self::client(&server));
+}
+
+#[test]
+fn tasks_and_threads_of_one_client_exclude_each_other() {
+    let (server, client) = world();
+    let runtime = threads();
+    let asynchronous = LockClient::from(client.clone());
+    assert_eq!(asynchronous.id(), client.id());
+    let guard = runtime.block_on(asynchronous.mutex(NAME).unwrap().lock()).unwrap();
+    let mutex = client.mutex(NAME).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| mutex.lock().unwrap().unlock());
+        waits_for(&client, 1);
+        runtime.block_on(guard.unlock()).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    assert!(is_free(&server));
+
+    // The owner is this thread in the root future of `block_on` as well, and a task is another.
+    let lock = asynchronous.reentrant_lock(NAME).unwrap();
+    let outer = client.reentrant_lock(NAME).unwrap().lock().unwrap();
+    let inner = runtime.block_on(lock.lock()).unwrap();
+    assert_eq!(inner.hold_count(), 2);
+    let task = runtime.spawn(async move { lock.try_lock().await.unwrap().is_err() });
+    assert!(runtime.block_on(task).unwrap());
+    runtime.block_on(inner.unlock()).unwrap();
+    outer.unlock().unwrap();
+}
