@@ -5,10 +5,11 @@
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example cache_refill
 //! ```
 //!
-//! The lock only saves work here. So when its server is away, or when it is lost in the middle, a
-//! request takes the stale value, too, and without one it computes for itself. At SIGTERM a service
-//! ends its requests and then its client, as `axum.rs` does.
+//! The lock only saves work here. So when its server is away, a request takes the stale value, too,
+//! and without one, or when the lock is lost in the middle, it computes for itself. At SIGTERM a
+//! service ends its requests and then its client, as `axum.rs` does.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -19,14 +20,14 @@ use std::time::Duration;
 
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
-use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::Lookup;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// How long a request waits for the one that computes. It computes for itself then.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A computation that takes longer is dropped, and another request computes.
+const LIMIT: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
@@ -66,25 +67,16 @@ async fn rush(instances: &[LockClient], cache: &Arc<Cache>) -> Result<Vec<Found>
 
 /// What a request does.
 async fn price(locks: &LockClient, cache: &Cache) -> Result<Found, Failure> {
-    if cache.is_fresh() {
-        return Ok(Found::Fresh);
-    }
-    let wait = if cache.has_value() { Duration::ZERO } else { PATIENCE };
-    let lock = locks.mutex("price:refill")?;
-    let refill = lock.with_options(LockOptions::new().wait(wait), async |_| {
-        // Whoever had the lock before may have done the work.
-        if !cache.is_fresh() {
-            cache.compute().await;
-        }
-    });
-    match refill.await {
-        Ok(Ok(())) => Ok(Found::Fresh),
-        // Somebody is at it, or the lock's server is away: an old price is better than none.
-        Ok(Err(_)) | Err(_) if cache.has_value() => Ok(Found::Stale),
-        // Too long a wait, or no lock: more work for the source is better than no price.
-        Ok(Err(_)) | Err(_) => {
-            cache.compute().await;
-            Ok(Found::Fresh)
+    let refill = locks.single_flight("price:refill")?.max_hold(LIMIT);
+    let found =
+        refill.run(async || Ok::<_, Infallible>(cache.look()), async |_| Ok(cache.compute().await));
+    match found.await {
+        Ok(Ok(found)) => Ok(found),
+        // The lock's server is away, or the computation took too long: more work for the source is
+        // better than no price.
+        Err(error) => {
+            tracing::warn!(%error, "computed without the lock");
+            Ok(cache.compute().await)
         }
     }
 }
@@ -111,12 +103,12 @@ impl Cache {
         *self.fresh_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
-    fn is_fresh(&self) -> bool {
-        self.fresh_until().is_some_and(|until| Instant::now() < until)
-    }
-
-    fn has_value(&self) -> bool {
-        self.fresh_until().is_some()
+    fn look(&self) -> Lookup<Found> {
+        match self.fresh_until() {
+            None => Lookup::Missing,
+            Some(until) if Instant::now() < until => Lookup::Fresh(Found::Fresh),
+            Some(_) => Lookup::Stale(Found::Stale),
+        }
     }
 
     fn expire(&self) {
@@ -124,10 +116,11 @@ impl Cache {
     }
 
     /// Something expensive.
-    async fn compute(&self) {
+    async fn compute(&self) -> Found {
         tokio::time::sleep(Duration::from_millis(300)).await;
         self.computed.fetch_add(1, Ordering::SeqCst);
         self.set(Instant::now() + Duration::from_secs(60));
+        Found::Fresh
     }
 
     fn computed(&self) -> u32 {

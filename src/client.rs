@@ -34,6 +34,8 @@ use crate::locks::lock::Lock;
 use crate::locks::lock::unexpected;
 use crate::locks::mutex::Mutex;
 use crate::locks::reentrant::ReentrantLock;
+use crate::locks::single_flight::Crews;
+use crate::locks::single_flight::SingleFlight;
 use crate::settings::config::Topology;
 
 /// A client of a lock server, or of all primaries of a cluster. It has the connections, and the
@@ -59,6 +61,8 @@ pub struct LockClient {
     other_database: bool,
     /// Put before every lock name.
     prefix: Prefix,
+    /// Callers of single flights that wait for one of them.
+    crews: Crews,
 }
 
 impl LockClient {
@@ -128,6 +132,17 @@ impl LockClient {
     /// The lock of that name, after the prefix.
     pub(crate) fn lock_of(&self, name: &str) -> Result<Lock> {
         Lock::new(&self.prefix.before(name), &self.shared)
+    }
+
+    /// The single flight of that name: of many callers that want a value, in this process and in
+    /// others, one computes it. Nothing is sent; call this wherever you need it.
+    ///
+    /// # Errors
+    ///
+    /// As [`reentrant_lock`](Self::reentrant_lock).
+    pub fn single_flight(&self, name: impl AsRef<str>) -> Result<SingleFlight> {
+        let lock = Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?;
+        Ok(SingleFlight::new(lock, self.crews.clone()))
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.
@@ -333,6 +348,7 @@ mod tests {
         shareable::<LockClient>();
         shareable::<ReentrantLock>();
         shareable::<Mutex>();
+        shareable::<SingleFlight>();
         shareable::<MappedAddress>();
         shareable::<Guard>();
         shareable::<LossSignal>();
@@ -401,6 +417,9 @@ mod tests {
 
     #[expect(dead_code, reason = "only has to compile")]
     fn futures_are_send(client: LockClient, reentrant: ReentrantLock, mutex: Mutex, guard: Guard) {
+        let flight = client.single_flight("n").unwrap();
+        let look = async || Ok::<_, Error>(crate::Lookup::<u32>::Missing);
+        send(flight.run(look, async |guard| guard.verify().await.map(|()| 7)));
         send(LockClient::connect("redis://127.0.0.1"));
         send(client.ping());
         send(client.preflight("n"));

@@ -18,6 +18,7 @@
 //! | `drops`         | releases that nobody waits for, sent together                    |
 //! | `subscriptions` | channels                                                         |
 //! | `queries`       | queries, force-unlocks, the probes of a preflight                |
+//! | `watching`      | those who wait until a holder is gone, and acquire nothing       |
 //! | `outage_deadlines` | waiters without a limit, while there is an outage             |
 //!
 //! What concerns several parts is a method of the engine:
@@ -87,6 +88,7 @@ mod touched;
 mod wait_queue;
 mod waiter;
 mod watchdog;
+mod watching;
 
 use std::sync::Arc;
 
@@ -120,6 +122,7 @@ use crate::engine::shutdown::ShutdownState;
 use crate::engine::subscriptions::Subscriptions;
 use crate::engine::timers::TimerKey;
 use crate::engine::watchdog::Watchdog;
+use crate::engine::watching::Watching;
 use crate::kinds::command::Announce;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Config;
@@ -134,6 +137,7 @@ pub(crate) struct Engine {
     queries: Queries,
     ready: Vec<RequestId>,
     subscriptions: Subscriptions,
+    watching: Watching,
     watchdog: Watchdog,
     dead_ids: DeadIds,
     kept: KeptHolds,
@@ -153,6 +157,7 @@ impl Engine {
             queries: Queries::default(),
             ready: Vec::new(),
             subscriptions: Subscriptions::default(),
+            watching: Watching::default(),
             watchdog: Watchdog::default(),
             dead_ids: DeadIds::default(),
             kept: KeptHolds::default(),
@@ -223,6 +228,7 @@ impl Engine {
             && self.queues.waiters.is_empty()
             && self.holds.granted.is_empty()
             && self.queries.is_empty()
+            && self.watching.is_empty()
             && self.watchdog.is_idle()
             && self.holds.unsent.is_empty()
             && self.cx.ops.is_empty()
@@ -243,6 +249,7 @@ impl Engine {
                 let from = from.map_or(ForceTarget::Whoever, ForceTarget::Named);
                 self.on_query(request, Asking::Force { name, from });
             }
+            Event::Watch { name, request } => self.on_watch(request, name),
             Event::Ping { request } => self.on_query(request, Asking::Ping),
             Event::Probe { probe, request } => self.on_query(request, Asking::Probe(probe)),
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
@@ -284,6 +291,9 @@ impl Engine {
                 TimerKey::Kept(id) => self.on_kept_over(id),
                 TimerKey::Try(name) => self.queues.touch(name),
                 TimerKey::Linger(name) => self.on_linger_over(name),
+                TimerKey::Watch(id) => {
+                    self.watching.on_timer(&mut self.cx, &mut self.subscriptions, id);
+                }
                 TimerKey::Resubscribe(name) => self.on_resubscribe(name),
                 TimerKey::SelfWait(name) => self.on_self_wait(name),
                 TimerKey::Request(request) => self.on_request_over(request),
@@ -325,6 +335,7 @@ impl Engine {
                 self.on_renew_reply(holds, server, sent, outcome);
             }
             Op::Cleanup { id } => self.on_cleanup_reply(id, &outcome),
+            Op::Look { watch } => self.on_look_reply(watch, sent, outcome),
             Op::Query { request } => {
                 self.queries.on_reply(&mut self.cx, &mut self.subscriptions, request, outcome);
             }
@@ -344,7 +355,7 @@ impl Engine {
     fn show_gauges(&self) {
         let counters = &self.cx.counters;
         set(&counters.holds, self.holds.len() - self.holds.unsent.len());
-        set(&counters.waiters, self.queues.waiters.len());
+        set(&counters.waiters, self.queues.waiters.len() + self.watching.len());
         set(&counters.registered_renewals, self.watchdog.schedule.len());
         set(&counters.subscriptions, self.subscriptions.lock_channels());
         set(&counters.clean_ups, self.dead_ids.len());

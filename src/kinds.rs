@@ -38,6 +38,7 @@ pub(crate) mod reply;
 #[cfg(all(test, feature = "in-memory"))]
 mod script_tests;
 pub(crate) mod share;
+pub(crate) mod sight;
 
 use crate::backend::Script;
 use crate::base::kind::Kind;

@@ -120,7 +120,9 @@
 //! | without async code (feature `blocking`) | `blocking::ReentrantLock`, whose owner is the thread | `blocking::Mutex` |
 //! | use it for | functions that lock and call each other | everything else |
 //!
-//! Both use the same key, so they exclude each other. Read-write locks, semaphores, locks on
+//! Both use the same key, so they exclude each other. Where the work is to compute a value that
+//! others only want to have, a [`SingleFlight`] has one caller compute it, while the others wait for
+//! the value and not for the lock, or take the old one. Read-write locks, semaphores, locks on
 //! several names at once, and locks that are fair to each single caller do not exist here yet.
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
@@ -395,6 +397,8 @@ pub use locks::lock::NotAcquired;
 pub use locks::loss_signal::LossSignal;
 pub use locks::mutex::Mutex;
 pub use locks::reentrant::ReentrantLock;
+pub use locks::single_flight::Lookup;
+pub use locks::single_flight::SingleFlight;
 pub use settings::address_map::MappedAddress;
 pub use settings::config::Driver;
 pub use settings::config::Sharding;

@@ -5,3 +5,4 @@ pub(crate) mod lock;
 pub(crate) mod loss_signal;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
+pub(crate) mod single_flight;

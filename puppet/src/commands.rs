@@ -18,6 +18,7 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::flight::Flight;
 use crate::lock::Acquiring;
 use crate::lock::Action;
 use crate::lock::Lock;
@@ -90,6 +91,7 @@ impl Puppet {
             "force" => self.force(id, words),
             "query" => self.query(id, words),
             "count" => self.count(id, words),
+            "flight" => self.flight(id, words),
             "block" => self.block(id, words),
             "stats" => self.stats(id, words),
             "ping" => self.ping(id, words),
@@ -202,6 +204,13 @@ impl Puppet {
         let file = std::fs::File::options().read(true).write(true).open(path);
         let file = file.map_err(|error| Failure::bad(format!("{path}: {error}")))?;
         self.spawn(id, async move { Ok(("info", count(&lock, until, &file, work).await?)) });
+        Ok(())
+    }
+
+    fn flight(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let single = self.client.single_flight(words.name()?)?;
+        let flight = Flight::read(&mut words)?;
+        self.spawn(id, flight.run(single));
         Ok(())
     }
 

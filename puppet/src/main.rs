@@ -30,6 +30,7 @@
 //! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |
 //! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
 //! | `ID count NAME UNTIL FILE [work_us=N]` | info | critical sections, see below |
+//! | `ID flight NAME FILE [work_ms=N] [fails=1]` | info | a single flight, see below |
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
 //! | `ID stats` | info | `counters` and `gauges` |
 //! | `ID ping` | info | `rtt_us` |
@@ -42,6 +43,10 @@
 //! since that would take longer than the locks do. It ends in `done` (how many of the sections were
 //! its own), `longest_wait_us`, and `sections`: for each of them the number that it read, when the
 //! lock was granted and when its release began, in ns as `boot_ns`.
+//!
+//! `flight` wants the value in FILE. If the file is not there, one of those that want it waits N ms,
+//! adds a line to the log (FILE with the ending `.log`) and writes FILE; with `fails=1` it fails
+//! instead of writing. It ends in `led` (whether this command was the one) and `value`.
 //!
 //! At the end of the input the client is shut down and the process exits with 0.
 //!
@@ -67,6 +72,7 @@
 //! `already_granted`.
 
 mod commands;
+mod flight;
 mod lock;
 mod output;
 mod words;

@@ -188,6 +188,7 @@ impl Engine {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.owner = waiter.owner;
             hold.set_taker(Some(request));
+            hold.is_watched_by_others(waiter.leads);
         }
         id
     }
@@ -228,6 +229,7 @@ impl Engine {
         let (lock, lease) = (name.lock.clone(), waiter.lease.length());
         let mut hold = Hold::new(id, name_id, lock, waiter.owner, waiter.share, lease);
         hold.set_taker(Some(request));
+        hold.is_watched_by_others(waiter.leads);
         self.holds.unsent.insert(id);
         self.holds.insert(hold);
         id

@@ -163,6 +163,10 @@ impl Engine {
             }
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
+        let watched = self.watching.names().filter(|lock| here(self, lock)).cloned();
+        for lock in watched.collect::<Vec<_>>() {
+            self.watching.resume(&mut self.cx, &lock);
+        }
     }
 
     pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
@@ -199,6 +203,7 @@ impl Engine {
         self.refuse_reentries(server, failure);
         self.refuse_unlocks(server, failure);
         self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, |_| true);
+        self.watching.fail_at(&mut self.cx, server, failure);
         self.watchdog.fail_verifications(&mut self.cx, &mut self.holds, server, failure);
     }
 
@@ -206,6 +211,7 @@ impl Engine {
     fn refuse_listeners(&mut self, server: ServerId, failure: &Failure) {
         self.refuse_waiters(server, failure);
         self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, Query::listens);
+        self.watching.fail_at(&mut self.cx, server, failure);
     }
 
     /// The same for requests that need the server's clock.

@@ -36,6 +36,9 @@ pub(crate) enum Wait {
     For(Duration),
     /// One attempt: `try_lock`.
     Once,
+    /// One attempt, to hold the lock while others watch it: its release is told to everybody, and
+    /// never is a hand-off.
+    Lead,
 }
 
 /// A wish to acquire.
@@ -117,6 +120,11 @@ pub(crate) enum Event {
         name: LockName,
         /// The field of the only hold it may be taken from; `None`: whoever has it.
         from: Option<String>,
+        request: RequestId,
+    },
+    /// Waits until the present holder is gone, without acquiring: answered `Done`.
+    Watch {
+        name: LockName,
         request: RequestId,
     },
     Ping {
@@ -221,7 +229,7 @@ pub(crate) enum Answer {
     Granted(Arc<HoldCell>),
     /// Somebody else holds it.
     NotGranted,
-    /// Released, verified, pinged, ready.
+    /// Released, verified, pinged, ready; what was watched is over.
     Done,
     Key(KeyState),
     Probed(Probed),

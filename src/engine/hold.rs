@@ -163,8 +163,8 @@ pub(crate) struct Release {
     pub(crate) may_be_done: bool,
     /// True for the release of a dropped guard: a failure is only counted and logged.
     pub(crate) background: bool,
-    /// True after an attempt in a batch, or as a hand-off, has failed: the next one is a release of
-    /// its own.
+    /// The next one is a release of its own: an attempt in a batch, or as a hand-off, has failed; or
+    /// others watch the hold, and only a release of its own tells them.
     pub(crate) alone: bool,
     /// True after the slot was found to be moving: the line is out of reach, and the next attempt
     /// names the lock alone.
@@ -330,6 +330,13 @@ impl Hold {
         match self.taker {
             HoldTaker::Request(request) => Some(request),
             HoldTaker::Nobody | HoldTaker::Granted(_) => None,
+        }
+    }
+
+    /// If others watch the hold, its release must tell everybody: a hand-off would tell nobody.
+    pub(crate) fn is_watched_by_others(&mut self, watched: bool) {
+        if watched && !seeded!(LeaderTellsAll) {
+            self.pending_work().release.alone = true;
         }
     }
 

@@ -56,6 +56,7 @@ impl Engine {
                 self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
                 self.forget_channel(name_id);
             }
+            (Listener::Watch(id), result) => self.watching.subscribed(&mut self.cx, id, result),
             (Listener::Probe(request), result) => {
                 self.queries.subscribed(&mut self.cx, &mut self.subscriptions, request, result);
             }
@@ -92,6 +93,7 @@ impl Engine {
         for listener in self.subscriptions.listeners(channel) {
             match listener {
                 Listener::Name(name_id) => self.on_lock_message(name_id, payload),
+                Listener::Watch(id) => self.watching.heard(&mut self.cx, id),
                 Listener::Client => self.on_force_hint(payload),
                 Listener::Probe(request) => {
                     self.queries.heard(&mut self.cx, &mut self.subscriptions, request);

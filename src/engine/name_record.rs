@@ -427,6 +427,7 @@ pub(super) mod tests {
             since: Moment::ZERO,
             deadline: None,
             once,
+            leads: false,
             ticket: 0,
             waited: false,
             late: None,

@@ -89,7 +89,9 @@ impl Engine {
             self.watch_waits();
         }
         let unlocks = self.end_waits_for_releases();
-        if let Some(at) = [self.outage_deadlines.next(), unlocks].into_iter().flatten().min() {
+        let watches = self.watching.end_by_outage(&mut self.cx);
+        let next = [self.outage_deadlines.next(), unlocks, watches];
+        if let Some(at) = next.into_iter().flatten().min() {
             self.cx.timers.set(TimerKey::Outage, at);
         }
     }

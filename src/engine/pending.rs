@@ -77,6 +77,10 @@ pub(super) enum Op {
     Cleanup {
         id: u64,
     },
+    /// Of those who watch a name.
+    Look {
+        watch: u64,
+    },
     Query {
         request: RequestId,
     },

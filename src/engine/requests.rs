@@ -56,11 +56,11 @@ impl Engine {
 
     fn new_waiter(&self, name_id: u64, acquire: &Acquire) -> Waiter {
         // No time to wait is `try_lock`: it makes its attempt.
-        let once = matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO);
+        let once = matches!(acquire.wait, Wait::Once | Wait::Lead | Wait::For(Duration::ZERO));
         let deadline = match acquire.wait {
             Wait::Forever => None,
             Wait::For(wait) if !once => Some(self.cx.now.plus(wait)),
-            Wait::For(_) | Wait::Once => Some(self.cx.attempt_deadline()),
+            Wait::For(_) | Wait::Once | Wait::Lead => Some(self.cx.attempt_deadline()),
         };
         Waiter {
             request: acquire.request,
@@ -73,6 +73,7 @@ impl Engine {
             since: self.cx.now,
             deadline,
             once,
+            leads: acquire.wait == Wait::Lead,
             ticket: 0,
             waited: false,
             late: None,
@@ -295,6 +296,7 @@ impl Engine {
 
     pub(super) fn on_cancel(&mut self, request: RequestId) {
         if self.forget_waiter(request)
+            || self.watching.cancel(&mut self.cx, request)
             || self.queries.end(&mut self.cx, &mut self.subscriptions, request).is_some()
             || self.watchdog.forget_verification(request)
         {

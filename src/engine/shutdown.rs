@@ -50,6 +50,7 @@ impl Engine {
             self.end_wait(request, Answer::Failed(Error::closed()));
         }
         self.queries.close(&mut self.cx, &mut self.subscriptions);
+        self.watching.close(&mut self.cx, &mut self.subscriptions);
         for request in std::mem::take(&mut self.ready) {
             self.cx.fail(request, Error::closed());
         }

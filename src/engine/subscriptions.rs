@@ -22,6 +22,8 @@ pub(crate) enum Listener {
     Name(u64),
     /// This client's own channel.
     Client,
+    /// Those who watch a name.
+    Watch(u64),
     /// A preflight.
     Probe(RequestId),
 }
@@ -92,7 +94,7 @@ impl Subscriptions {
             match listener {
                 Listener::Name(key) => cx.timers.clear(TimerKey::Resubscribe(*key)),
                 Listener::Client => cx.timers.clear(TimerKey::ClientChannel),
-                Listener::Probe(_) => {}
+                Listener::Watch(_) | Listener::Probe(_) => {}
             }
         }
         let sharded = cx.is_sharded() && !subscription.listeners.contains(&Listener::Client);

@@ -29,6 +29,7 @@ mod shutdowns;
 mod slips;
 mod unknown;
 mod waiting;
+mod watching;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -24,6 +24,8 @@ pub(crate) enum TimerKey {
     Try(u64),
     /// A subscription without waiters.
     Linger(u64),
+    /// The next look of those who watch a name, or the end of their subscription.
+    Watch(u64),
     /// A subscription that was refused for a passing reason.
     Resubscribe(u64),
     /// A waiter may be waiting for its own client.

@@ -35,6 +35,8 @@ pub(crate) struct Waiter {
     pub(crate) deadline: Option<Moment>,
     /// `try_lock`: answered with the outcome of the next attempt.
     pub(crate) once: bool,
+    /// Others watch what it gets, so that its release has to be told to them.
+    pub(crate) leads: bool,
     /// Place in the queue.
     pub(crate) ticket: u64,
     /// It is in the count of requests that had to wait.

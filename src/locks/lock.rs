@@ -283,6 +283,10 @@ impl Lock {
         self.name.as_str()
     }
 
+    pub(crate) fn lock_name(&self) -> &LockName {
+        &self.name
+    }
+
     /// The owner of the running code. If there is none and the client is closed in this process,
     /// the error is that it is closed, because an owner would not help.
     pub(crate) fn owner(&self) -> Result<OwnerKey> {
@@ -303,6 +307,24 @@ impl Lock {
         wait: Duration,
     ) -> Result<Result<Guard, NotAcquired>> {
         self.acquire(owner, self.watched(), Wait::For(wait)).await
+    }
+
+    /// One attempt, to hold the lock while others watch it.
+    pub(crate) async fn try_lead(
+        &self,
+        options: LockOptions,
+    ) -> Result<Result<Guard, NotAcquired>> {
+        let terms = options.check(self.watched().lease)?;
+        self.acquire(OwnerKey::once(), terms, Wait::Lead).await
+    }
+
+    /// Waits until the present holder is gone, without acquiring the lock.
+    pub(crate) async fn watch(&self) -> Result<()> {
+        let name = self.name.clone();
+        match self.shared.ask_cancellable(|request| Event::Watch { name, request }).await {
+            Answer::Done => Ok(()),
+            answer => Err(self.unexpected(answer)),
+        }
     }
 
     pub(crate) async fn lock_with(
@@ -447,7 +469,7 @@ impl Lock {
     }
 
     /// Returns an error in a child of the client's process.
-    fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         self.shared.check_process().map_err(|error| error.of_lock(self.name()))
     }
 
@@ -510,7 +532,7 @@ pub(crate) fn unless_lost<T>(done: T, released: Result<()>) -> Result<T> {
 fn rest_of(wait: Wait, waited: Duration) -> Wait {
     match wait {
         Wait::For(limit) => Wait::For(limit.saturating_sub(waited)),
-        Wait::Forever | Wait::Once => wait,
+        Wait::Forever | Wait::Once | Wait::Lead => wait,
     }
 }
 

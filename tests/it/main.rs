@@ -37,6 +37,7 @@ mod sentinel;
 mod server_errors;
 mod services;
 mod shutdowns;
+mod single_flight;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
 #[cfg(any(feature = "rustls", feature = "native-tls"))]

@@ -165,6 +165,26 @@ rules! {
     /// The last release always passes the lock on, to the first in line or by a message to all.
     ReleasePublishes: Sim(100),
 
+    // Watching: waiting without acquiring.
+    /// Who watches a lock looks at it once more when its subscription is confirmed.
+    LookOnceSubscribed: Test(
+        "engine::tests::watching::a_watch_looks_once_subscribed_and_ends_when_the_key_is_gone"
+    ),
+    /// A message that comes during a look at the lock leads to the next look.
+    MessageDuringLook: Test(
+        "engine::tests::watching::a_message_during_a_look_is_followed_by_another_look"
+    ),
+    /// A watch ends when another has the lock.
+    WatchEndsWithHolder: Test("engine::tests::watching::a_watch_ends_when_another_has_the_lock"),
+    /// Who watches looks again at the end of the lease, and after the longest sleep.
+    WatchSleepEnds: Test(
+        "engine::tests::watching::a_watch_looks_at_the_end_of_the_lease_and_after_the_longest_sleep"
+    ),
+    /// Whoever holds a lock that others watch releases it with a message, and never hands it off.
+    LeaderTellsAll: Test(
+        "engine::tests::watching::a_leader_never_hands_off_what_others_watch"
+    ),
+
     // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),

@@ -93,7 +93,7 @@ fn length(wait: Wait) -> Duration {
     match wait {
         Wait::For(wait) => wait,
         Wait::Once => SECOND,
-        Wait::Forever => unreachable!("it has no length"),
+        Wait::Forever | Wait::Lead => unreachable!("it has no length"),
     }
 }
 
