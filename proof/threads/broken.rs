@@ -71,6 +71,13 @@ const BROKEN: &[Broken] = &[
         to: "        drop(waker);",
     },
     Broken {
+        name: "rest_left_to_its_helper",
+        model: "whom_a_driver_wakes_with_help_are_all_woken",
+        file: "driver/wakes.rs",
+        from: "            while self.wake_next() {}",
+        to: "            self.wake_next();",
+    },
+    Broken {
         name: "ticket_lost_in_silence",
         model: "a_driver_that_ends_answers_everybody",
         file: "driver/slot.rs",

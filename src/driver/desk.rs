@@ -7,6 +7,7 @@ use crate::base::map::Map;
 use crate::driver::slot::Put;
 use crate::driver::slot::Ticket;
 use crate::driver::slot::Withdrawal;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -91,6 +92,11 @@ impl Desk {
     /// Wakes the answered callers.
     pub(crate) fn wake_answered(&mut self) {
         self.wakes.wake_all();
+    }
+
+    /// The same for a driver with a thread of its own: the callers that already run help.
+    pub(crate) fn wake_with_help(&mut self, pending: &PendingWakes) {
+        pending.wake_all(&mut self.wakes);
     }
 
     /// Moves the wakers of the answered callers to `wakes`.

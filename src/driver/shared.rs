@@ -28,6 +28,7 @@ use crate::base::stats::Counters;
 use crate::driver::slot::Slot;
 use crate::driver::slot::Ticket;
 use crate::driver::slot::slot;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(super) thread: Option<ThreadId>,
     /// Has a caller poll the driver itself.
     pub(super) at_once: Option<AtOnce>,
+    /// Answered callers that other callers help to wake.
+    pub(super) pending_wakes: Arc<PendingWakes>,
     /// `Some` if the driver runs on the caller's current-thread runtime.
     drive: Option<Arc<Drive>>,
     next_request: AtomicU64,
@@ -82,6 +85,7 @@ impl Shared {
         thread: Option<ThreadId>,
     ) -> Self {
         let next_request = AtomicU64::new(1);
+        let pending_wakes = Arc::default();
         let (at_once, drive, process) = (None, None, Process::current());
         Self {
             mailbox,
@@ -92,14 +96,20 @@ impl Shared {
             left,
             thread,
             at_once,
+            pending_wakes,
             drive,
             next_request,
             process,
         }
     }
 
-    pub(super) fn with(mut self, at_once: Option<AtOnce>, drive: Option<Arc<Drive>>) -> Self {
-        (self.at_once, self.drive) = (at_once, drive);
+    pub(super) fn with(
+        mut self,
+        at_once: Option<AtOnce>,
+        pending_wakes: Arc<PendingWakes>,
+        drive: Option<Arc<Drive>>,
+    ) -> Self {
+        (self.at_once, self.pending_wakes, self.drive) = (at_once, pending_wakes, drive);
         self
     }
 
@@ -343,7 +353,9 @@ impl PendingRequest {
         let answer = self.slot.poll_take(cx);
         if answer.is_ready() {
             self.stage = Stage::Answered;
-        } else {
+            self.shared.pending_wakes.help();
+        }
+        if answer.is_pending() {
             // The stage stays `Waiting`, so that the drop cancels the request.
             if let Some(error) = self.watched.as_ref().and_then(|watched| watched.stalled(cx)) {
                 return Poll::Ready(Some(Answer::Failed(error)));

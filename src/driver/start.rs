@@ -22,6 +22,7 @@ use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::base::process::OwnProcessOnly;
 use crate::base::stats::Counters;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::settings::config::Config;
 use crate::settings::config::Driver;
@@ -107,10 +108,11 @@ pub(crate) fn start(place: impl Into<DriverPlace>, setup: Setup) -> Result<Arc<S
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
-    let left = Arc::default();
+    let (left, pending_wakes) = <(Arc<_>, Arc<PendingWakes>)>::default();
     let (holds, numbers, fates) =
         (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
-    let make = move || Task::new(setup, messages, holds, numbers, fates, driver);
+    let to_wake = Arc::clone(&pending_wakes);
+    let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
     let (thread, at_once, drive) = match place {
         DriverPlace::Chosen(Driver::Thread) => {
             let (thread, at_once) = on_a_thread(make)?;
@@ -124,7 +126,7 @@ pub(crate) fn start(place: impl Into<DriverPlace>, setup: Setup) -> Result<Arc<S
         DriverPlace::Process(process) => (in_process(make, process)?, None, None),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
-    let shared = Arc::new(shared.with(at_once, drive));
+    let shared = Arc::new(shared.with(at_once, pending_wakes, drive));
     shared.settle_at_end();
     Ok(shared)
 }

@@ -36,6 +36,7 @@ use crate::base::clock::Moment;
 use crate::base::map::Map;
 use crate::base::name::LockName;
 use crate::base::stats::Counters;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::Engine;
 use crate::engine::event::Effect;
@@ -84,6 +85,8 @@ pub(super) struct Task {
     /// At least `LEAST_TIMEOUT`.
     command_timeout: Duration,
     left: Arc<Left>,
+    /// Answered callers that other callers help to wake.
+    pending_wakes: Arc<PendingWakes>,
     desk: Desk,
     /// The commands in flight.
     sent: Map<OpId, Command>,
@@ -146,6 +149,7 @@ impl Task {
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
+        pending_wakes: Arc<PendingWakes>,
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
@@ -161,6 +165,7 @@ impl Task {
             address: setup.address,
             command_timeout,
             left,
+            pending_wakes,
             desk: Desk::default(),
             sent: Map::default(),
             alarm: Alarm::new(),
@@ -320,9 +325,14 @@ impl Task {
     }
 
     fn wake_answered(&mut self) {
-        if !self.by_caller {
-            self.woke |= self.desk.answered() > 0;
+        if self.by_caller {
+            return;
+        }
+        self.woke |= self.desk.answered() > 0;
+        if self.pacing.here {
             self.desk.wake_answered();
+        } else {
+            self.desk.wake_with_help(&self.pending_wakes);
         }
     }
 

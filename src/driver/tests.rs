@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::unbounded_channel;
@@ -27,6 +28,7 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
+use crate::backend::woken::Woken;
 use crate::base::cell::HoldCell;
 use crate::base::clock::Clock;
 use crate::base::error::Error;
@@ -38,6 +40,8 @@ use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::base::process::Process;
+use crate::driver::wakes::Wakes;
+use crate::driver::wakes::tests::runs;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -501,6 +505,26 @@ fn callers_on_other_runtimes_and_on_none_are_served_and_told_of_its_end() {
     }
     let late = other.block_on(async { ping(&shared).await });
     assert!(matches!(late, Answer::Failed(Error::Closed { .. })));
+}
+
+/// Another who was answered is woken by it, before it goes on.
+#[tokio::test]
+async fn whoever_gets_its_answer_helps_to_wake_the_others() {
+    let shared = driver(Driver::Thread, closing());
+    let answer = shared.ask_shutdown(Duration::from_secs(5)).await;
+    assert!(matches!(answer, Answer::ShutDown { .. }), "{answer:?}");
+    let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
+    let (caller, woken, seen_by_caller) =
+        (Arc::clone(&shared), Arc::clone(&other), Arc::clone(&seen));
+    let answered = runs(move || {
+        // The client is closed: it has its answer at once.
+        assert!(ping(&caller).now_or_never().is_some());
+        seen_by_caller.store(woken.times(), Ordering::SeqCst);
+    });
+    let mut wakes = Wakes::default();
+    [answered, other.into()].into_iter().for_each(|waker| wakes.add(Some(waker)));
+    shared.pending_wakes.wake_all(&mut wakes);
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
 }
 
 /// What says to a process that it is the one which counts its descriptors.

@@ -2,10 +2,23 @@
 //!
 //! They are woken together, because a runtime wakes one of its threads for each task that is woken
 //! alone.
+//!
+//! A driver with a thread of its own is helped by the callers that it has just woken: each wakes
+//! some of the others, since its runtime is awake already. Without this help, 64 tasks on 64 names
+//! get about 0.7 times the grants.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
+
+/// A caller that helps wakes at most this many others, because it has work of its own.
+const HELPED: usize = 64;
 
 /// Futures that are still to be woken. Dropping it wakes them, so that none of them waits in vain.
 #[derive(Debug, Default)]
@@ -38,6 +51,54 @@ impl Drop for Wakes {
     }
 }
 
+/// The answered callers that the thread of a driver wakes, with the help of those that run already.
+///
+/// Each waker is taken out once, by the thread that wakes it. The driver goes on until none is
+/// left, so that no caller depends on help.
+#[derive(Debug, Default)]
+pub(crate) struct PendingWakes {
+    wakers: Mutex<VecDeque<Waker>>,
+    /// How many wakers there are: a hint that spares callers the lock when there are none.
+    count: AtomicUsize,
+    helped: AtomicBool,
+}
+
+impl PendingWakes {
+    /// Wakes all of them.
+    pub(crate) fn wake_all(&self, wakes: &mut Wakes) {
+        if wakes.len() > 1 {
+            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            wakers.extend(wakes.0.drain(..));
+            self.count.store(wakers.len(), Ordering::Relaxed);
+            drop(wakers);
+            while self.wake_next() {}
+        }
+        wakes.wake_all();
+    }
+
+    /// Called by an answered caller. One helps at a time: a task that its runtime polls while it is
+    /// woken does not help in turn.
+    pub(crate) fn help(&self) {
+        if self.count.load(Ordering::Relaxed) == 0 || self.helped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for _ in 0..HELPED {
+            if !self.wake_next() {
+                break;
+            }
+        }
+        self.helped.store(false, Ordering::Relaxed);
+    }
+
+    fn wake_next(&self) -> bool {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = wakers.pop_front();
+        self.count.store(wakers.len(), Ordering::Relaxed);
+        drop(wakers);
+        next.map(wake).is_some()
+    }
+}
+
 /// Wakers are code of others. If one panics, the driver goes on.
 fn wake(waker: Waker) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
@@ -47,11 +108,10 @@ fn wake(waker: Waker) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     use std::sync::Arc;
-    use std::sync::Mutex;
     use std::task::Wake;
 
     use crate::backend::woken::Woken;
@@ -66,7 +126,7 @@ mod tests {
         }
     }
 
-    fn runs(what: impl Fn() + Send + Sync + 'static) -> Waker {
+    pub(crate) fn runs(what: impl Fn() + Send + Sync + 'static) -> Waker {
         Arc::new(Runs(what)).into()
     }
 
@@ -99,9 +159,9 @@ mod tests {
 
     #[test]
     fn what_a_waker_has_panicked_with_does_no_harm_either() {
-        let woken = Arc::<Woken>::default();
+        let (woken, rest) = (Arc::<Woken>::default(), PendingWakes::default());
         let twice = runs(|| std::panic::panic_any(Twice));
-        drop(Wakes(vec![twice.clone(), Arc::clone(&woken).into(), twice]));
+        rest.wake_all(&mut Wakes(vec![twice.clone(), Arc::clone(&woken).into(), twice]));
         assert_eq!(woken.times(), 1);
     }
 
@@ -109,9 +169,12 @@ mod tests {
     fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
         let woken = Arc::<Woken>::default();
         let broken = Waker::from(Arc::new(Broken));
-        let mut wakes = Wakes(vec![broken.clone(), Arc::clone(&woken).into(), broken]);
+        let mut wakes = Wakes(vec![broken.clone(), Arc::clone(&woken).into(), broken.clone()]);
         wakes.wake_all();
         assert_eq!((woken.times(), wakes.len()), (1, 0));
+        let rest = PendingWakes::default();
+        rest.wake_all(&mut Wakes(vec![broken.clone(), Arc::clone(&woken).into(), broken]));
+        assert_eq!(woken.times(), 2);
     }
 
     #[test]
@@ -125,5 +188,62 @@ mod tests {
         assert!(told.take().is_empty(), "once");
         drop(told.answered(1..=3));
         assert_eq!(told.take(), [1, 2, 3], "dropped, it wakes them");
+    }
+
+    #[test]
+    fn whoever_runs_meanwhile_helps() {
+        let (told, rest) = (WakeLog(Arc::default()), Arc::new(PendingWakes::default()));
+        let most = u8::try_from(HELPED).unwrap();
+        for _ in 0..2 {
+            let mut wakes = told.answered(1..=most + 2);
+            let (helper, others) = (Arc::clone(&rest), Arc::clone(&told.0));
+            wakes.0.insert(
+                0,
+                runs(move || {
+                    helper.help();
+                    others.lock().unwrap().push(0);
+                }),
+            );
+            rest.wake_all(&mut wakes);
+            let expected: Vec<u8> = (1..=most).chain([0, most + 1, most + 2]).collect();
+            assert_eq!(told.take(), expected, "so many by its help, the others without");
+            assert!(wakes.len() == 0 && rest.wakers.lock().unwrap().is_empty());
+            rest.help();
+            assert!(told.take().is_empty());
+        }
+    }
+
+    #[test]
+    fn who_is_run_by_a_helper_does_not_help_in_turn() {
+        let (told, rest) = (WakeLog(Arc::default()), Arc::new(PendingWakes::default()));
+        let deep = Arc::<Mutex<(usize, usize)>>::default();
+        let helper = |number: u8| {
+            let (rest, deep, told) = (Arc::clone(&rest), Arc::clone(&deep), told.waker(number));
+            runs(move || {
+                let enter = |by: usize| {
+                    let mut deep = deep.lock().unwrap();
+                    deep.0 += by;
+                    deep.1 = deep.1.max(deep.0);
+                };
+                enter(1);
+                rest.help();
+                deep.lock().unwrap().0 -= 1;
+                told.wake_by_ref();
+            })
+        };
+        rest.wake_all(&mut Wakes((1..=9).map(helper).collect()));
+        let mut all = told.take();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(deep.lock().unwrap().1, 2, "who was woken first, and whom it wakes");
+    }
+
+    #[test]
+    fn who_was_answered_alone_is_woken_at_once() {
+        let (told, rest) = (WakeLog(Arc::default()), PendingWakes::default());
+        rest.wake_all(&mut told.answered(1..=1));
+        assert_eq!(told.take(), [1]);
+        rest.wake_all(&mut Wakes::default());
+        assert!(told.take().is_empty());
     }
 }

@@ -25,6 +25,8 @@ use crate::good::driver::mailbox::mailbox;
 use crate::good::driver::seat::Seat;
 use crate::good::driver::shared::Shared;
 use crate::good::slot::slot;
+use crate::good::wakes::PendingWakes;
+use crate::good::wakes::Wakes;
 use crate::name::LockName;
 use crate::sync::Mutex;
 use crate::sync::block_on;
@@ -187,6 +189,32 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
     assert!(matches!(block_on(asked), Answer::Granted(_)));
     // The desk lives on: a grant whose ticket is gone would be none.
     drop(answering.join().unwrap());
+}
+
+/// A driver wakes two, and somebody who runs meanwhile helps.
+pub(crate) fn whom_a_driver_wakes_with_help_are_all_woken() {
+    let rest = Arc::new(PendingWakes::default());
+    let woken = Arc::<Mutex<u32>>::new(Mutex::new(0));
+    let helper = {
+        let rest = Arc::clone(&rest);
+        thread::spawn(move || rest.help())
+    };
+    let mut wakes = Wakes::default();
+    for _ in 0..2 {
+        wakes.add(Some(Waker::from(Arc::new(Counts(Arc::clone(&woken))))));
+    }
+    rest.wake_all(&mut wakes);
+    helper.join().unwrap();
+    assert_eq!(*woken.lock().unwrap(), 2);
+}
+
+/// A task that only counts how often it is woken.
+struct Counts(Arc<Mutex<u32>>);
+
+impl std::task::Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock().unwrap() += 1;
+    }
 }
 
 /// A driver ends while a caller asks: with an answer or not, before, during or after, nobody waits
@@ -377,6 +405,7 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("a_grant_is_taken_or_given_back", a_grant_is_taken_or_given_back),
     ("a_grant_is_withdrawn_or_taken", a_grant_is_withdrawn_or_taken),
     ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
+    ("whom_a_driver_wakes_with_help_are_all_woken", whom_a_driver_wakes_with_help_are_all_woken),
     ("a_driver_that_ends_answers_everybody", a_driver_that_ends_answers_everybody),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
     ("what_comes_while_a_caller_polls_it_is_done", what_comes_while_a_caller_polls_it_is_done),

@@ -25,6 +25,7 @@ use crate::driver::slot::Slot;
 use crate::driver::slot::slot;
 use crate::driver::tests::Nowhere;
 use crate::driver::tests::setup;
+use crate::driver::wakes::tests::runs;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
@@ -48,7 +49,8 @@ fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox
     let looks = Arc::clone(&backend.looks);
     let (mailbox, messages) = mailbox();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
-    let mut task = Task::new(setup(backend), messages, directory, counters, left, driver);
+    let mut task =
+        Task::new(setup(backend), messages, directory, counters, left, Arc::default(), driver);
     task.pacing = Pacing::with_cores(driver == Driver::Current);
     task.pacing.bring_near();
     (task, looks, mailbox)
@@ -385,6 +387,26 @@ async fn the_driver_spins_only_for_a_near_server() {
     assert!(!spins(&task), "no server has said so");
     task.pacing.bring_near();
     assert!(spins(&task));
+}
+
+/// Only callers on other threads help.
+#[tokio::test]
+async fn a_caller_that_a_driver_thread_has_woken_helps_to_wake_the_others() {
+    for (driver, helped) in [(Driver::Thread, 1), (Driver::Current, 0)] {
+        let (mut task, _) = task(driver);
+        let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
+        let (pending, woken, seen_by_first) =
+            (Arc::clone(&task.pending_wakes), Arc::clone(&other), Arc::clone(&seen));
+        let first = runs(move || {
+            pending.help();
+            seen_by_first.store(woken.times(), Ordering::SeqCst);
+        });
+        let answers = [(1, first), (2, Arc::clone(&other).into())];
+        let _slots = answers
+            .map(|(number, waker)| answered(&mut task, RequestId(number), Answer::Done, &waker));
+        task.wake_answered();
+        assert_eq!((seen.load(Ordering::SeqCst), other.times()), (helped, 1), "{driver:?}");
+    }
 }
 
 /// A driver whose server grants everything and tells seven others of each release.
