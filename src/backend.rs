@@ -103,8 +103,8 @@ pub(crate) trait Backend: Send {
     }
 
     /// Sets when calls are gathered into batches: while at least this many are on the wire, new
-    /// calls wait for others, at most until the next reply of the server. `None` turns gathering
-    /// off.
+    /// calls wait for others. Whether they go on waiting is looked up at each reply of the server.
+    /// `None` turns gathering off.
     fn gather(&mut self, _from: Option<usize>) {}
 
     /// Replaces the connections to a server, because it replied that it has become a replica.
@@ -313,9 +313,9 @@ impl Script {
 /// A script that runs a batch of calls of other scripts, each as if it were sent alone.
 ///
 /// KEYS are the keys of all calls, one after the other. ARGV is one string: how it begins, and a
-/// mark for each call; then, for each script, the common arguments of its calls; then the remaining arguments of
-/// each call. The reply is one list: for each call the number of parts in its own reply, followed
-/// by these parts; for a call that failed only the text of its error.
+/// mark for each call; then, for each script, the common arguments of its calls; then the remaining
+/// arguments of each call. The reply is one list: for each call the number of parts in its own
+/// reply, followed by these parts; for a call that failed only the text of its error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchScript {
     pub(crate) script: &'static Script,

@@ -84,7 +84,8 @@ impl Desk {
         self.tickets.remove(&request);
     }
 
-    /// How many answered callers are not woken yet.
+    /// How many answered callers are still to be woken. A caller that has not gone to sleep is not
+    /// counted: it finds its answer by itself.
     pub(crate) fn answered(&self) -> usize {
         self.wakes.len()
     }

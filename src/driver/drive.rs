@@ -38,7 +38,7 @@ use crate::base::yielding::yield_is_deferred;
 /// How long the thread that watches stays when there is no call any more.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Kept by the future of a driver.
+/// Kept by the future of a driver, and by the callers that watch it.
 #[derive(Debug)]
 pub(super) struct Drive {
     polls: Mutex<Polls>,

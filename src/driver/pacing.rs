@@ -2,8 +2,8 @@
 //!
 //! A server on the same machine answers in about the time in which an idle core falls asleep and
 //! wakes up. So there it pays to wait for some answers without letting the thread sleep, and to
-//! wait with some calls until they can be sent together. [`Load`] is what this depends on, and is
-//! asked at four moments:
+//! wait with some calls until they can be sent together. [`Load`] is what this depends on. It
+//! answers four questions:
 //!
 //! | moment | question |
 //! |---|---|
@@ -19,13 +19,15 @@ use std::time::Instant;
 use crate::backend::BUSY;
 use crate::base::clock::Moment;
 
-/// With fewer commands in flight than this, each answer counts: the next may be long in coming.
+/// With fewer commands in flight than this, callers are woken after each answer, because the next
+/// answer may be long in coming.
 pub(super) const FEW: usize = 4;
 /// How long the driver spins for an answer: twice what a server on the same machine takes to wake
 /// up and answer. No other task of the thread runs meanwhile; Tokio advises to yield after 10 to
 /// 100 µs.
 const SPIN: Duration = Duration::from_micros(80);
-/// After this many spins in vain in a row, only one of two to that power opportunities is used.
+/// After n spins in vain in a row, the next 2^n - 1 opportunities to spin are left out; n is at
+/// most this.
 const MOST_IN_VAIN: u32 = 10;
 /// A server that has answered within this time is on the same machine or next to it. The time
 /// includes that both sides wake up.
@@ -40,7 +42,8 @@ pub(super) struct Load {
     pub(super) near: bool,
     /// How many commands are in flight.
     pub(super) in_flight: usize,
-    /// How many callers have their answer and are not woken yet.
+    /// How many callers have their answer and are still to be woken. A caller that polls the driver
+    /// itself and finds its answer there is not one of them.
     pub(super) answered: usize,
     /// The last spins were in vain, so that this opportunity is left out.
     pub(super) backs_off: bool,
@@ -51,7 +54,8 @@ pub(super) struct Load {
 pub(super) enum Poller {
     /// A caller, in place of the driver's own future.
     Caller,
-    /// Its own future. Other tasks of its thread may be ready, among them callers that it has woken.
+    /// Its own future, or a caller that has spun once already. Other tasks of the thread may be
+    /// ready, among them callers that were woken.
     Own,
     /// Its own future, which let those tasks run first.
     OwnAfterOthers,
@@ -103,9 +107,9 @@ impl Load {
     /// From how many commands in flight on calls are gathered into batches. `None`: they are sent
     /// one by one.
     ///
-    /// Callers on other threads send their requests one by one. Those on the driver's threads have
-    /// all sent theirs before the driver is polled, and with fewer commands in flight the server
-    /// would be idle while calls are gathered.
+    /// With `Driver::Current` it is twice as many: the tasks of the thread have sent their requests
+    /// before the driver's own future is polled, so that with fewer in flight no further request
+    /// may come, and the server would be idle while calls are gathered.
     pub(super) fn gathers_from(&self) -> Option<usize> {
         self.near.then_some(if self.here { 2 * BUSY } else { BUSY })
     }

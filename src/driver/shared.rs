@@ -300,8 +300,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A request that was sent to the driver. It waits for its slot and for nothing else, so that it
-/// works under any executor.
+/// A request that was sent to the driver. It waits for its slot, without a timer or a socket, so
+/// that it works under any executor.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     request: RequestId,

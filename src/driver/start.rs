@@ -40,8 +40,8 @@ use super::task::Task;
 /// stopped.
 const BLOCKED: Duration = Duration::from_millis(100);
 
-/// After this many turns in a row the driver's task lets its runtime check sockets and timers,
-/// which it otherwise does when there is nothing to do.
+/// After this many polls of tasks in a row the driver's runtime checks sockets and timers, which it
+/// otherwise does when there is nothing to do.
 const TURNS: u32 = 8;
 
 /// Makes the backend. Called where the driver runs, inside its runtime.
@@ -174,7 +174,7 @@ fn in_process(
     Ok(Some(thread))
 }
 
-/// The driver's task. Callers may poll the task as well.
+/// The driver's own future. It polls the task in the seat when no caller does.
 struct PolledTask {
     seat: Arc<Seat<Task>>,
     drive: Option<Arc<Drive>>,

@@ -103,7 +103,8 @@ pub(super) struct Task {
     after_others: bool,
     /// How many requests callers have handed over since the last turn.
     handed_over: usize,
-    /// A caller polls this. It wakes the other callers that it answers when the seat is free.
+    /// A caller polls this. When it has left the seat, it wakes the other callers that were
+    /// answered.
     by_caller: bool,
     /// Callers were woken in this turn.
     woke: bool,
@@ -189,8 +190,9 @@ impl Task {
         self.runtime.clone()
     }
 
-    /// Called by a caller: handles its message after those in the mailbox, and what follows from it.
-    /// If too many are in the mailbox, `message` is left as it is. `Ready`: the driver has ended.
+    /// Called by a caller: handles its message after those in the mailbox. Then it goes on with the
+    /// driver's work, unless callers only hand their requests over at the moment. If too many
+    /// messages are in the mailbox, `message` is left as it is. `Ready`: the driver has ended.
     ///
     /// The answered callers are not woken but put into `answered`.
     pub(super) fn poll_with(
@@ -220,10 +222,10 @@ impl Task {
     }
 
     /// Whether callers only hand their requests over at the moment. After many, one of them has to
-    /// go on, because a task that sends request after request would keep the driver's own future
-    /// from running.
+    /// go on: Tokio polls the task that was woken last first, so that a task which sends request
+    /// after request would keep the driver's own future from running.
     fn only_takes_requests(&self) -> bool {
-        // Outside of tasks there is no order of polls.
+        // Outside of a task nothing says when the driver's own future is polled next.
         self.load().for_caller() == ForCaller::HandOver
             && self.handed_over < BUSY
             && tokio::task::try_id().is_some()
@@ -246,8 +248,8 @@ impl Task {
 
     /// Handles the messages in the mailbox, and says whether it is empty now.
     ///
-    /// The driver's own future may not get to it for a while: Tokio keeps the task that a thread
-    /// woke last for that thread.
+    /// The messages may be old: the driver's own future, which reads them otherwise, may be the
+    /// task that a blocked thread of Tokio has woken last and keeps to itself.
     fn has_read_mailbox(&mut self, cx: &mut Context<'_>) -> bool {
         if self.messages.is_empty() {
             return true;

@@ -3,9 +3,9 @@
 //! They are woken together, because a runtime wakes one of its threads for each task that is woken
 //! alone.
 //!
-//! A driver with a thread of its own is helped by the callers that it has just woken: each wakes
-//! some of the others, since its runtime is awake already. Without this help, 64 tasks on 64 names
-//! get about 0.7 times the grants.
+//! A driver with a thread of its own is helped by the callers that it has just woken, one at a
+//! time: they wake others, since their runtime is awake already. Without this help, 64 tasks on 64
+//! names get about 0.7 times the grants.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -54,7 +54,7 @@ impl Drop for Wakes {
 /// The answered callers that the thread of a driver wakes, with the help of those that run already.
 ///
 /// Each waker is taken out once, by the thread that wakes it. The driver goes on until none is
-/// left, so that no caller depends on help.
+/// left, so that each is woken although nobody helps.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWakes {
     wakers: Mutex<VecDeque<Waker>>,

@@ -54,9 +54,10 @@ pub enum Driver {
     /// **Busy waiting.** With a server that has answered within 200 µs, which means on the same
     /// machine or next to it, that poll or the driver waits for some answers without letting its
     /// thread sleep: the answer to a hand-off, to an acquire or a release that other callers of
-    /// this client wait for, and to a command that is the only one on its way. A poll of yours
-    /// waits once, for up to 80 µs, and the driver for as long at a time; both wait less and less
-    /// often if nothing comes in that time. Other tasks of that thread wait as long.
+    /// this client wait for, and to an acquire or a release after several that were each alone on
+    /// their way. A poll of yours waits once, for up to 80 µs, and the driver for as long at a
+    /// time; both wait less and less often if nothing comes in that time. Other tasks of that
+    /// thread wait as long.
     ///
     /// **Waking.** A thread of Tokio keeps the task that it has woken last to itself, as with
     /// Tokio's own locks. So a task that blocks its thread right after `lock()` or `unlock()`, or

@@ -333,7 +333,7 @@ impl Calls {
         }
     }
 
-    /// Sends the calls that were submitted since the last poll, unless they wait for more.
+    /// Sends the gathered calls, in one batch if they are enough for that.
     fn send_gathered(&mut self) {
         if self.gathering.is_empty() {
             return;
@@ -357,8 +357,8 @@ impl Calls {
         if self.gathering.is_empty() {
             return false;
         }
-        let much = self.gathering.from.is_some_and(|from| self.has_sent(from));
-        self.gathering.waits_for_more(much)
+        let gathers = self.gathering.from.is_some_and(|from| self.has_sent(from));
+        self.gathering.waits_for_more(gathers)
     }
 
     /// True if the server has other work, so that no call would be answered sooner if it were sent

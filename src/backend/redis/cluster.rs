@@ -381,7 +381,6 @@ impl ClusterBackend {
 
 impl Backend for ClusterBackend {
     fn submit(&mut self, op: OpId, to: ServerId, call: Call, timeout: Duration) {
-        self.wake();
         let Some(node) = self.nodes.get_mut(&to).filter(|node| !node.leaving && !self.closing)
         else {
             let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));

@@ -186,7 +186,8 @@ impl Wire {
         }
     }
 
-    /// The same for replies that have been read from the socket already; reads nothing.
+    /// The same for replies that have been read from the socket already. It does not read the
+    /// socket.
     pub(crate) fn poll_read_reply(
         &mut self,
         cx: &mut Context<'_>,

@@ -84,9 +84,10 @@ impl GatheredCalls {
         self.pending_calls.len() >= if others < PLENTY { ENOUGH } else { MOST }
     }
 
-    /// True if the calls wait for more. `busy`: the server has other work.
-    pub(super) fn waits_for_more(&mut self, busy: bool) -> bool {
-        let waits_for_more = busy && !self.one_by_one && self.pending_calls.len() < MANY;
+    /// True if the calls wait for more. `gathers`: as many calls are in flight as the driver has
+    /// set for gathering.
+    pub(super) fn waits_for_more(&mut self, gathers: bool) -> bool {
+        let waits_for_more = gathers && !self.one_by_one && self.pending_calls.len() < MANY;
         self.waited |= waits_for_more;
         waits_for_more
     }
