@@ -281,21 +281,27 @@ impl Task {
                 TurnOutcome::Idle { woke: true } => poller = Poller::Own,
                 TurnOutcome::Idle { woke: false } => {}
                 TurnOutcome::GoesOn => {
-                    self.come_again(cx);
+                    cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 TurnOutcome::Over => return Poll::Ready(()),
             }
             match self.load().when_idle(poller, self.is_awaited()) {
-                WhenIdle::Spin if self.spin() => poller = Poller::Own,
-                WhenIdle::Sleep | WhenIdle::Spin => return Poll::Pending,
+                WhenIdle::Sleep => return Poll::Pending,
+                WhenIdle::Spin => {
+                    if !self.spin() {
+                        return Poll::Pending;
+                    }
+                    // A poll spins once; before the next spin other tasks of the thread run.
+                    poller = Poller::Own;
+                }
                 WhenIdle::SleepThisTime => {
                     self.pacing.leave_out();
                     return Poll::Pending;
                 }
                 WhenIdle::SpinAfterOthers => {
                     self.after_others = true;
-                    self.come_again(cx);
+                    self.come_after_others(cx);
                     return Poll::Pending;
                 }
             }
@@ -303,7 +309,7 @@ impl Task {
     }
 
     /// Has its own future polled again, after the other tasks of its thread.
-    fn come_again(&mut self, cx: &mut Context<'_>) {
+    fn come_after_others(&mut self, cx: &mut Context<'_>) {
         if self.pacing.here {
             self.last.come(cx);
         } else {
