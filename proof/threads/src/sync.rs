@@ -16,6 +16,7 @@ pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::AtomicU8;
 pub(crate) use loom::sync::atomic::AtomicU32;
 pub(crate) use loom::sync::atomic::AtomicU64;
+pub(crate) use loom::sync::atomic::AtomicUsize;
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use loom::thread;
 
