@@ -31,6 +31,8 @@ macro_rules! script {
 
 pub(crate) mod command;
 pub(crate) mod conflict;
+#[cfg(test)]
+mod latch;
 #[cfg(all(test, repository))]
 pub(crate) mod pair;
 pub(crate) mod reentrant;

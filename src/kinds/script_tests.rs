@@ -60,6 +60,8 @@ pub(crate) struct Suite {
     /// Whether the hash of a lock may have these fields of holds. Those of other programs are left
     /// out.
     pub(crate) may_be: fn(&Fields) -> bool,
+    /// Whether its scripts are those of `kinds::Scripts`, so that holds can be lived with them.
+    pub(crate) has_holds: bool,
     /// Whether its scripts know a waiting line.
     pub(crate) has_line: bool,
     /// What a script does, written from the description of the protocol. An error is Redis's own.
@@ -96,6 +98,7 @@ impl Suite {
         is_end: |_, _| false,
         valid: |fields, _| fields.to_vec(),
         may_be: |_| true,
+        has_holds: true,
         has_line: false,
         model: |_, call| panic!("{} has no model", call.script.name),
         calls: Calls { call: |_| String::new(), plants: &[], removed: &[] },

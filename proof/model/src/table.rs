@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::explore::Outcome;
 use crate::flights;
+use crate::latches;
 use crate::leases;
 use crate::line;
 use crate::wakeups;
@@ -75,7 +76,7 @@ impl fmt::Debug for Named {
 /// All of them.
 #[must_use]
 pub fn models() -> Vec<Model> {
-    vec![leases::model(), wakeups::model(), line::model(), flights::model()]
+    vec![leases::model(), wakeups::model(), line::model(), flights::model(), latches::model()]
 }
 
 /// Scopes that take too long for continuous integration.

@@ -53,7 +53,7 @@ pub(crate) fn check(suite: &'static Suite) {
         run_sequence(&mut together, first.wrapping_add(sequence), steps);
     }
     let (calls, grants) = (sequences * steps, together.grants);
-    assert!(grants > 0, "nothing was granted");
+    assert!(grants > 0 || !suite.has_holds, "nothing was granted");
     let figures = format!(
         "\"sequences\":{sequences},\"calls\":{calls},\"compared\":3,\"grants\":{grants},\"seed\":{first}"
     );
@@ -70,6 +70,7 @@ fn seed_of_today() -> u64 {
 
 fn run_sequence(together: &mut Together, seed: u64, steps: u64) {
     match seed % 2 {
+        _ if !together.suite().has_holds => any_calls(together, seed, steps),
         0 => any_calls(together, seed, steps),
         _ => lives::run_sequence(together, seed, steps),
     }

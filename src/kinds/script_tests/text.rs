@@ -205,11 +205,14 @@ pub(crate) fn show_reply(
     let has_pttl = match last_word(call.script) {
         "acquire" => code == Some(&Value::Int(0)),
         "hand_off" => code == Some(&Value::Int(5)),
-        "inspect" => true,
+        "inspect" | "look" => true,
         _ => false,
     };
+    let pttl_at = if last_word(call.script) == "look" { 3 } else { 2 };
     let show = |(index, value): (usize, &Value)| match value {
-        Value::Int(pttl) if index == 2 && has_pttl && *pttl > 0 => format!("@{}", left(*pttl)),
+        Value::Int(pttl) if index == pttl_at && has_pttl && *pttl > 0 => {
+            format!("@{}", left(*pttl))
+        }
         Value::Int(number) => times.show(*number),
         Value::Text(text) if text.is_empty() => "~".to_owned(),
         Value::Text(text) => text.clone(),
