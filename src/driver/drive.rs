@@ -83,7 +83,7 @@ impl Drive {
     /// thread left.
     pub(super) fn watch(self: &Arc<Self>, limit: Option<Duration>) -> Option<Watched> {
         let limit = limit.unwrap_or(self.limit);
-        if lock(&self.polls).by == thread::current().id() && runs_tasks() {
+        if lock(&self.polls).by == thread::current().id() && yield_is_deferred() {
             return None;
         }
         let stalled = Arc::<Stalled>::default();
@@ -227,12 +227,6 @@ impl Drop for Watched {
     }
 }
 
-/// Whether this thread is running the tasks of a runtime. In `Handle::block_on`, and outside of
-/// Tokio, it is not.
-fn runs_tasks() -> bool {
-    tokio::task::try_id().is_some() || yield_is_deferred()
-}
-
 #[expect(
     clippy::disallowed_methods,
     reason = "while the machine is suspended nobody polls anything"
@@ -326,5 +320,14 @@ mod tests {
         assert!(in_task.await.unwrap());
         let elsewhere = thread::spawn(move || drive.watch(None).is_some());
         assert!(elsewhere.join().unwrap());
+    }
+
+    /// A task is current there, too, but not one of the runtime's thread.
+    #[tokio::test]
+    async fn a_client_that_was_made_on_a_thread_for_blocking_code_is_watched_there() {
+        let watched = tokio::task::spawn_blocking(|| {
+            Drive::new(&Arc::<Driver>::default(), LIMIT).watch(None).is_some()
+        });
+        assert!(watched.await.unwrap());
     }
 }

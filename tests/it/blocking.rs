@@ -394,6 +394,19 @@ fn where_tokio_lets_code_block_the_locks_work() {
     sections(&self::client(&server));
 }
 
+/// The driver is on a runtime that stands still, with the thread that connects as one of its own.
+#[test]
+fn on_a_runtime_that_nobody_drives_a_call_ends() {
+    let server = RedisServer::start();
+    let runtime = one_thread();
+    let builder = LockClient::builder().url(server.url()).driver(Driver::Current);
+    let builder = builder.connect_timeout(SHORT);
+    let (ended, end) = mpsc::channel();
+    runtime.handle().spawn_blocking(move || ended.send(builder.blocking_connect().map(drop)));
+    let connected = end.recv_timeout(BOUND).expect("the call ends");
+    assert!(matches!(connected, Err(Error::Unavailable { .. })), "{connected:?}");
+}
+
 #[test]
 fn tasks_and_threads_of_one_client_exclude_each_other() {
     let (server, client) = world();
