@@ -75,6 +75,7 @@
 //! | [`ReentrantLock`](crate::ReentrantLock): its owner is the scope, task or thread | [`ReentrantLock`]: the thread |
 //! | [`Mutex`](crate::Mutex) | [`Mutex`] |
 //! | [`Guard`](crate::Guard) | [`Guard`] of a mutex, [`ReentrantGuard`] of a reentrant lock, which is not `Send` |
+//! | [`SingleFlight`](crate::SingleFlight), which drops a computation whose lock is lost | [`SingleFlight`], which does not |
 //! | `select!` with [`lost`](crate::Guard::lost) | [`lost_within`](Guard::lost_within) |
 //! | [`LossSignal`](crate::LossSignal) for another task | [`LossSignal`] for another thread |
 //!
@@ -87,6 +88,7 @@ mod guard;
 mod loss_signal;
 mod mutex;
 mod reentrant;
+mod single_flight;
 mod wait;
 
 pub use client::LockClient;
@@ -95,3 +97,4 @@ pub use guard::ReentrantGuard;
 pub use loss_signal::LossSignal;
 pub use mutex::Mutex;
 pub use reentrant::ReentrantLock;
+pub use single_flight::SingleFlight;

@@ -7,6 +7,7 @@ use crate::base::stats::Link;
 use crate::base::stats::Stats;
 use crate::blocking::mutex::Mutex;
 use crate::blocking::reentrant::ReentrantLock;
+use crate::blocking::single_flight::SingleFlight;
 use crate::blocking::wait::wait;
 use crate::client::LockClient as AsyncLockClient;
 use crate::client::LockClientBuilder;
@@ -73,6 +74,15 @@ impl LockClient {
     /// As [`LockClient::mutex`](crate::LockClient::mutex).
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         Ok(Mutex::new(self.0.lock_of(name.as_ref())?))
+    }
+
+    /// The single flight of that name. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::single_flight`](crate::LockClient::single_flight).
+    pub fn single_flight(&self, name: impl AsRef<str>) -> Result<SingleFlight> {
+        self.0.single_flight(name).map(SingleFlight::new)
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.

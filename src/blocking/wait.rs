@@ -145,7 +145,7 @@ mod tests {
         assert!(!is_polled_by_tokio());
         let runtime = threads();
         let inside = runtime.enter();
-        assert!(!is_polled_by_tokio(), "a runtime that is entered polls  here");
+        assert!(!is_polled_by_tokio(), "a runtime that is entered polls nothing here");
         drop(inside);
         runtime.block_on(async {});
         assert!(!is_polled_by_tokio(), "what was polled before");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_in_a_task_is_an_error_that_names_the_async_function_and_sends_() {
+    fn a_call_in_a_task_is_an_error_that_names_the_async_function_and_sends_nothing() {
         let never = async { unreachable!("it is not polled") };
         let error = one_thread().block_on(async { wait("Mutex::lock", never) }).unwrap_err();
         assert!(error.is_config() && error.lock_name().is_none());

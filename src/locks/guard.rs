@@ -75,6 +75,13 @@ impl Guard {
         Self { cell, shared, level, released: false }
     }
 
+    /// The same level, without the duty to release it.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn without_release(&self) -> Self {
+        let (cell, shared) = (Arc::clone(&self.cell), Arc::clone(&self.shared));
+        Self { cell, shared, level: self.level, released: true }
+    }
+
     /// The lock name.
     pub fn name(&self) -> &str {
         self.cell.name.as_str()

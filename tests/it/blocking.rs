@@ -13,6 +13,7 @@ use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::Lookup;
 use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::blocking;
 use tokio::runtime::Builder;
@@ -299,7 +300,57 @@ fn without_a_server_calls_end_in_time() {
     assert!(matches!(guard.unlock(), Err(Error::Unavailable { .. })));
 }
 
+// ---- the single flight
+
+#[test]
+fn of_many_threads_that_want_a_value_one_computes_it() {
+    const THREADS: usize = 20;
+    let (server, one) = world();
+    let two = client(&server);
+    let (value, computed) = (Mutex::new(None), AtomicUsize::new(0));
+    let look = || Ok::<_, Error>(value.lock().unwrap().map_or(Lookup::Missing, Lookup::Fresh));
+    let (entered, is_in) = mpsc::channel();
+    let compute = |guard: &blocking::Guard| {
+        computed.fetch_add(1, Ordering::Relaxed);
+        entered.send(()).expect("the test waits");
+        guard.ensure(SHORT)?;
+        // Others come meanwhile.
+        let _ = guard.lost_within(SHORT)?;
+        *value.lock().unwrap() = Some(guard.fencing_token());
+        Ok(guard.fencing_token())
+    };
+    let fly = |client: &blocking::LockClient| {
+        client.single_flight(NAME).unwrap().run(look, compute).unwrap().unwrap()
+    };
+    thread::scope(|scope| {
+        let first = scope.spawn(|| fly(&one));
+        is_in.recv_timeout(BOUND).expect("the first computes");
+        let others: Vec<_> = (0..THREADS)
+            .map(|number| if number % 2 == 0 { &one } else { &two })
+            .map(|client| scope.spawn(move || fly(client)))
+            .collect();
+        let token = first.join().unwrap();
+        assert!(others.into_iter().all(|other| other.join().unwrap() == token));
+    });
+    assert_eq!(computed.load(Ordering::Relaxed), 1);
+    eventually("the lock is free", || is_free(&server));
+
+    // A stale value is taken while another computes, and a panic is the end of a flight.
+    let stale = || Ok::<_, Error>(Lookup::Stale(7));
+    let held = two.mutex(NAME).unwrap().lock().unwrap();
+    let flight = one.single_flight(NAME).unwrap();
+    assert_eq!(flight.run(stale, |_| unreachable!()).unwrap().unwrap(), 7);
+    held.unlock().unwrap();
+    let panics = |_: &blocking::Guard| -> Result<u64, Error> { panic!("in the computation") };
+    assert!(catch_unwind(AssertUnwindSafe(|| flight.run(stale, panics))).is_err());
+    eventually("the lock is free", || is_free(&server));
+}
+
 // ---- beside async code
+
+fn fly(client: &blocking::LockClient) -> Result<Result<(), Error>, Error> {
+    client.single_flight(NAME).unwrap().run(|| unreachable!(), |_| unreachable!())
+}
 
 /// Every call that waits is refused, and nothing was sent.
 fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, place: &str) {
@@ -315,6 +366,7 @@ fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, pl
         (lock.lock_with(LockOptions::new()).map(drop), "ReentrantLock::lock_with"),
         (lock.holder().map(drop), "ReentrantLock::holder"),
         (lock.force_unlock().map(drop), "ReentrantLock::force_unlock"),
+        (fly(client).map(drop), "SingleFlight::run"),
         (client.ping(), "LockClient::ping"),
         (client.preflight(NAME).map(drop), "LockClient::preflight"),
         (client.shutdown(BOUND).map(drop), "LockClient::shutdown"),

@@ -236,6 +236,7 @@ fn without_a_runtime(url: &str) {
         assert_closed("with", mutex.with(|_| panic!("called without the lock")));
         assert_closed("holder", mutex.holder());
         assert_closed("force_unlock", mutex.force_unlock());
+        assert_closed("single_flight", client.single_flight(NAME));
         assert_closed("ping", client.ping());
         assert!(!kept.is_held());
         assert_eq!(kept.lost().expect("an answer"), LossReason::Forked);
