@@ -8,6 +8,8 @@ use crate::flights;
 use crate::latches;
 use crate::leases;
 use crate::line;
+use crate::read_write::holds;
+use crate::read_write::order;
 use crate::wakeups;
 
 /// More states than any scope has.
@@ -76,7 +78,15 @@ impl fmt::Debug for Named {
 /// All of them.
 #[must_use]
 pub fn models() -> Vec<Model> {
-    vec![leases::model(), wakeups::model(), line::model(), flights::model(), latches::model()]
+    vec![
+        leases::model(),
+        wakeups::model(),
+        line::model(),
+        flights::model(),
+        latches::model(),
+        holds::model(),
+        order::model(),
+    ]
 }
 
 /// Scopes that take too long for continuous integration.
