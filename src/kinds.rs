@@ -35,6 +35,8 @@ pub(crate) mod conflict;
 mod latch;
 #[cfg(all(test, repository))]
 pub(crate) mod pair;
+#[cfg(all(test, repository, feature = "in-memory"))]
+mod read_write;
 pub(crate) mod reentrant;
 pub(crate) mod reply;
 #[cfg(all(test, feature = "in-memory"))]

@@ -48,9 +48,9 @@ pub(crate) struct Suite {
     pub(crate) others: &'static [&'static Script],
     /// The channels that have one subscriber; true: sharded.
     pub(crate) listened: &'static [(&'static str, bool)],
-    /// The keys of a call that is written as text: of the script with this last word, with so many
-    /// arguments.
-    pub(crate) keys: fn(&str, usize) -> Words,
+    /// The keys of a call that is written as text: of the script with this last word, with these
+    /// arguments; true: with its line, where that may be left out.
+    pub(crate) keys: fn(&str, &Words, bool) -> Words,
     /// Whether what this key has for this field or member is a time: its end, in ms on the server's
     /// clock.
     pub(crate) is_end: fn(&str, &str) -> bool,
@@ -62,6 +62,9 @@ pub(crate) struct Suite {
     pub(crate) may_be: fn(&Fields) -> bool,
     /// Whether its scripts are those of `kinds::Scripts`, so that holds can be lived with them.
     pub(crate) has_holds: bool,
+    /// Whether a call may take the lock away from those who are dead, and then be refused what it
+    /// wants.
+    pub(crate) removes_dead: fn(&ScriptCall) -> bool,
     /// Whether its scripts know a waiting line.
     pub(crate) has_line: bool,
     /// What a script does, written from the description of the protocol. An error is Redis's own.
@@ -99,6 +102,7 @@ impl Suite {
         valid: |fields, _| fields.to_vec(),
         may_be: |_| true,
         has_holds: true,
+        removes_dead: |_| false,
         has_line: false,
         model: |_, call| panic!("{} has no model", call.script.name),
         calls: Calls { call: |_| String::new(), plants: &[], removed: &[] },

@@ -213,8 +213,12 @@ fn taken_from_outside(body: &str) -> BTreeSet<String> {
         let words = words.map(|word| word.split('.').next().unwrap().to_owned());
         words.filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic())).collect()
     };
-    let own = code.split("local ").skip(1).flat_map(|rest| words(rest.split('=').next().unwrap()));
-    let others = WORDS.into_iter().chain(["else", "end", "false", "local", "nil", "then", "true"]);
+    let of =
+        |word| code.split(word).skip(1).map(|rest| rest.split(['=', ')', '\n']).next().unwrap());
+    let own = of("local ").chain(of("for ")).flat_map(words);
+    let others = WORDS
+        .into_iter()
+        .chain(["break", "do", "else", "end", "false", "for", "local", "nil", "then", "true"]);
     let others = others.chain(FIELDS);
     let functions = FUNCTIONS.into_iter().map(|function| function.split('.').next().unwrap());
     let known: BTreeSet<String> = own.chain(others.chain(functions).map(str::to_owned)).collect();

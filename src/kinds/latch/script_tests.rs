@@ -87,7 +87,7 @@ static SUITE: Suite = Suite {
     ..Suite::EMPTY
 };
 
-fn keys(script: &str, _: usize) -> Words {
+fn keys(script: &str, _: &Words, _: bool) -> Words {
     if script == "look" { ["lock"].into() } else { ["lock", "op"].into() }
 }
 

@@ -28,16 +28,23 @@ pub(crate) struct Key {
     pub(crate) ends_ms: Option<i64>,
 }
 
-/// The code of a reply; behind the time its numbers, then its texts, then more numbers.
+/// The code of a reply; behind the time its numbers, then its texts, then more numbers and texts.
 pub(crate) struct Answer {
     pub(crate) code: i64,
     pub(crate) numbers: Vec<i64>,
     pub(crate) texts: Vec<String>,
     pub(crate) more: Vec<i64>,
+    pub(crate) last: Vec<String>,
 }
 
 pub(crate) fn answer(code: i64, numbers: &[i64]) -> Answer {
-    Answer { code, numbers: numbers.to_vec(), texts: Vec::new(), more: Vec::new() }
+    Answer {
+        code,
+        numbers: numbers.to_vec(),
+        texts: Vec::new(),
+        more: Vec::new(),
+        last: Vec::new(),
+    }
 }
 
 /// What the harness does.
@@ -61,7 +68,8 @@ impl Modelled {
         let numbers = [answer.code, self.now_us].into_iter().chain(answer.numbers).map(Value::Int);
         let texts = answer.texts.into_iter().map(Value::Text);
         let more = answer.more.into_iter().map(Value::Int);
-        Ok(Value::List(numbers.chain(texts).chain(more).collect()))
+        let last = answer.last.into_iter().map(Value::Text);
+        Ok(Value::List(numbers.chain(texts).chain(more).chain(last).collect()))
     }
 
     pub(crate) fn flush(&mut self) {

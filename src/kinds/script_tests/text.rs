@@ -50,29 +50,24 @@ impl Times {
 /// `soon` deadlines. `+release` names the line of each lock as well.
 pub(crate) fn parse_call(suite: &Suite, text: &str) -> ScriptCall {
     let mut words = text.split_whitespace();
-    let name = words.next().unwrap();
+    let word = words.next().unwrap();
     let args: Words = words.map(argument).collect();
-    match name.strip_prefix('+') {
-        None => ScriptCall::new(suite.script(name), (suite.keys)(name, args.len()), args),
-        Some(name) => {
-            let keys = (suite.keys)(name, args.len());
-            let lines = keys.iter().filter_map(|key| key.strip_prefix("lock"));
-            let lines: Vec<String> = lines.map(|number| format!("line{number}")).collect();
-            let keys = keys.iter().chain(lines.iter().map(String::as_str)).collect();
-            ScriptCall::new(suite.script(name), keys, args)
-        }
-    }
+    let name = word.trim_start_matches('+');
+    ScriptCall::new(suite.script(name), (suite.keys)(name, &args, name != word), args)
 }
 
 /// The keys of the scripts of `kinds::Scripts`.
-pub(crate) fn keys_of_rows(script: &str, args: usize) -> Words {
-    match script {
+pub(crate) fn keys_of_rows(script: &str, args: &Words, line: bool) -> Words {
+    let keys: Words = match script {
         "acquire" | "hand_off" => ["lock", "fence"].into(),
-        "renew" | "release_many" if args > 3 => {
-            (1..=args / 2).map(|number| format!("lock{number}")).collect()
+        "renew" | "release_many" if args.len() > 3 => {
+            (1..=args.len() / 2).map(|number| format!("lock{number}")).collect()
         }
         _ => ["lock"].into(),
-    }
+    };
+    let lines = keys.iter().filter_map(|key| key.strip_prefix("lock")).filter(|_| line);
+    let lines: Vec<String> = lines.map(|number| format!("line{number}")).collect();
+    keys.iter().chain(lines.iter().map(String::as_str)).collect()
 }
 
 fn argument(word: &str) -> String {

@@ -332,7 +332,7 @@ impl Protocol for Order {
         let asleep = |client: &u8| phase_of(*client) == Phase::Sleeps;
         let of_the_dead = state.places.iter().all(|place| phase_of(place.client) == Phase::Dead);
         let idle = state.places.iter().all(|place| place.reserved) && of_the_dead;
-        if idle && state.line.iter().any(|client| asleep(client)) {
+        if idle && state.line.iter().any(asleep) {
             return Some("nobody has the lock, and nothing wakes those who wait");
         }
         let next_reads = state.line.first().is_some_and(|first| !self.writes(*first));

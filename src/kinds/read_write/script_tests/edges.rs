@@ -1,0 +1,548 @@
+//! What only the embedded Lua can be made to do: one command refused, for one key even, and instants
+//! that are exactly equal.
+
+use crate::backend::ScriptCall;
+use crate::kinds::read_write::script_tests::parse_call;
+use crate::kinds::script_tests::Edge;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::memory::Memory;
+use crate::kinds::script_tests::observe;
+use crate::kinds::script_tests::set_up;
+use crate::kinds::script_tests::text::Times;
+
+pub(super) const CHECKS: &[Edge] = &[
+    ("a_refusal_is_told_in_redis_own_words", check_refusals),
+    ("the_last_moment_counts", check_last_moment),
+    ("a_token_follows_an_equal_one", check_equal_token),
+    ("limits_are_allowed", check_limits),
+    ("the_number_of_keys_goes_with_the_arguments", check_numbers_of_keys),
+    ("reservations_and_lines_live_for_their_times", check_lives),
+    ("a_writer_is_told_at_most_16_readers", check_told),
+    ("a_thousand_places_are_looked_at", check_many_places),
+];
+
+/// State, call, which command it is refused, reply, state afterwards (`=`: the same), published.
+type Refusal = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
+
+const FREE: &str = "acquire a 1 0 3M soon try 0 0 ch PUBLISH t";
+const WAITS: &str = "acquire a 1 0 3M soon again 6 1 ch PUBLISH t";
+const WRITES: &str = "acquire a 0 1 3M soon again 6 1 ch PUBLISH t";
+const GIVES_UP: &str = "+release a 0 0 ch PUBLISH t";
+const UPGRADE: &str = "upgrade a u 9M soon";
+const DOWNGRADE: &str = "downgrade a 1 3M ch PUBLISH t";
+const WRITER: &str = "lock={mode:write,b:write:1}@5";
+const NO: &str = "! NOPERM no";
+
+const REFUSALS: &[Refusal] = &[
+    ("", FREE, "SET", NO, "=", ""),
+    ("", FREE, "HSET", NO, "fence=T t:a:rwlock_timeout:1=1@3", ""),
+    ("", FREE, "GET", "! NOPERM no (GET)", "=", ""),
+    ("", FREE, "PEXPIRE", NO, "fence=T", ""),
+    ("", FREE, "SET fence", NO, "=", ""),
+    ("", FREE, "SET t:a:rwlock_timeout:1", NO, "fence=T", ""),
+    ("lock={mode:read,b:1}@5", FREE, "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5", FREE, "GET", "! NOPERM no (GET)", "=", ""),
+    // Whoever waits goes without a place, or keeps the one that it has.
+    (WRITER, WAITS, "ZADD", "0 T @5 b:write 6 0", "=", ""),
+    (WRITER, WAITS, "PEXPIRE", "0 T @5 b:write 6 0", "=", ""),
+    (
+        "line=(a:6)@5 lock={mode:write,b:write:1}@5",
+        "acquire a 1 0 3M soon again 6 0 ch PUBLISH t",
+        "ZREM",
+        "0 T @5 b:write 6 0",
+        "=",
+        "",
+    ),
+    // The lock cannot be reserved for another: who asks is granted, and leaves the line.
+    (
+        "line=(b:write:5,a:write:6)@5",
+        WRITES,
+        "PUBLISH",
+        "1 T T",
+        "fence=T line=(b:write:5)@5 lock={mode:write,a:write:1}@3",
+        "",
+    ),
+    (
+        "line=(b:write:5,a:write:6)@5",
+        WRITES,
+        "ZREM",
+        "1 T T",
+        "fence=T line=(b:write:5,a:write:6)@5 lock={mode:write,a:write:1}@3",
+        "ch=b:write",
+    ),
+    (
+        "line=(b:5,a:write:6)@5",
+        WRITES,
+        "SET t:b:rwlock_timeout:1",
+        "1 T T",
+        "fence=T lock={mode:write,a:write:1}@3",
+        "ch=b",
+    ),
+    (
+        "line=(b:5,c:write:7)@5 lock={mode:read,d:1}@5",
+        WAITS,
+        "ZREM",
+        "0 T @5 d 6 1",
+        "line=(b:5,a:6,c:write:7)@12s lock={mode:read,d:1}@5",
+        "ch=b",
+    ),
+    (
+        "line=(b:5,a:write:6)@5",
+        WRITES,
+        "HSET",
+        NO,
+        "fence=T line=(a:write:6)@5 t:b:rwlock_timeout:1=1@1.5s",
+        "ch=b",
+    ),
+    (
+        "line=(b:write:5,a:write:6)@5",
+        WRITES,
+        "HSET",
+        NO,
+        "fence=T line=(a:write:6)@5",
+        "ch=b:write",
+    ),
+    (
+        "line=(b:write:5,a:write:6)@5",
+        WRITES,
+        "PEXPIRE",
+        NO,
+        "fence=T line=(b:write:5,a:write:6)@5",
+        "",
+    ),
+    ("fence=7", FREE, "GET", "! NOPERM no (GET)", "=", ""),
+    // A release.
+    (
+        "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "PUBLISH",
+        "1 T -1",
+        "line=(b:write:5)@5",
+        "",
+    ),
+    ("lock={mode:read,a:1}@5", GIVES_UP, "PUBLISH", "1 T -1", "", ""),
+    ("lock={mode:read,a:1}@5", GIVES_UP, "HDEL", NO, "=", ""),
+    ("lock={mode:read,a:1}@5", GIVES_UP, "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("", GIVES_UP, "HGET", "! NOPERM no (HGET)", "=", ""),
+    (
+        "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        GIVES_UP,
+        "DEL",
+        "1 T 1",
+        "t:a:rwlock_timeout:1=1@5",
+        "ch=0",
+    ),
+    ("line=(a:5)@5", GIVES_UP, "ZREM", "! NOPERM no (ZREM)", "=", ""),
+    (
+        "line=(b:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "HSET",
+        "1 T 1",
+        "t:b:rwlock_timeout:1=1@1.5s",
+        "ch=b ch=0",
+    ),
+    (
+        "line=(b:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "ZRANGE",
+        "1 T 1",
+        "line=(b:5)@5",
+        "ch=0",
+    ),
+    (
+        "lock={mode:write,a:write:1,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        "+release a 0 1 ch PUBLISH t",
+        "DEL",
+        "2 T",
+        "lock={mode:write,a:write:1}@5 t:a:rwlock_timeout:1=1@5",
+        "",
+    ),
+    // A downgrade.
+    (
+        "lock={mode:write,a:write:1}@5",
+        "downgrade a 1 3M ch PUBLISH t",
+        "HGET",
+        "! NOPERM no (HGET)",
+        "=",
+        "",
+    ),
+    ("lock={mode:write,a:write:1}@5", "downgrade a 1 3M ch PUBLISH t", "HDEL", NO, "=", ""),
+    ("lock={mode:write,a:write:1}@5", "downgrade a 1 3M ch PUBLISH t", "SET", NO, "=", ""),
+    (
+        "lock={mode:write,a:write:1}@5",
+        "downgrade a 1 3M ch PUBLISH t",
+        "HSET",
+        NO,
+        "lock={mode:write,a:write:1}@5 t:a:rwlock_timeout:1=1@5",
+        "",
+    ),
+    (
+        "lock={mode:write,a:write:1}@5",
+        "downgrade a 1 3M ch PUBLISH t",
+        "PUBLISH",
+        "1 T -1",
+        "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        "",
+    ),
+    ("", DOWNGRADE, "HGET", "! NOPERM no (HGET)", "=", ""),
+    // An upgrade.
+    (
+        "fence=7 lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        UPGRADE,
+        "GET",
+        "! NOPERM no (GET)",
+        "=",
+        "",
+    ),
+    (
+        "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        UPGRADE,
+        "HGET",
+        "! NOPERM no (HGET)",
+        "=",
+        "",
+    ),
+    ("", UPGRADE, "HGET", "! NOPERM no (HGET)", "=", ""),
+    (
+        "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        UPGRADE,
+        "GET",
+        "! NOPERM no (GET)",
+        "=",
+        "",
+    ),
+    ("lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5", UPGRADE, "SET", NO, "=", ""),
+    // Readers cannot be told, or reserved for.
+    (
+        "line=(b:5,c:6)@5 lock={mode:write,a:write:1}@5",
+        DOWNGRADE,
+        "ZREM",
+        "1 T 1",
+        "line=(b:5,c:6)@5 lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        "ch=b c ch=0",
+    ),
+    (
+        "line=(b:5)@5 lock={mode:write,a:write:1}@5",
+        DOWNGRADE,
+        "SET t:b:rwlock_timeout:1",
+        "1 T 1",
+        "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        "ch=b ch=0",
+    ),
+    (
+        "line=(b:5)@5 lock={mode:write,a:write:1}@5",
+        DOWNGRADE,
+        "ZRANGE",
+        "1 T 1",
+        "line=(b:5)@5 lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        "ch=0",
+    ),
+    (
+        "line=(b:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "SET t:b:rwlock_timeout:1",
+        "1 T 1",
+        "",
+        "ch=b ch=0",
+    ),
+    (
+        "line=(b:5,c:6)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "ZREM",
+        "1 T 1",
+        "line=(b:5,c:6)@5",
+        "ch=b c ch=0",
+    ),
+    (
+        "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "ZREM",
+        "1 T 1",
+        "line=(b:write:5)@5",
+        "ch=b:write ch=0",
+    ),
+    (
+        "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "HSET",
+        "1 T 1",
+        "",
+        "ch=b:write ch=0",
+    ),
+    (
+        "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
+        GIVES_UP,
+        "PEXPIRE",
+        "1 T 1",
+        "line=(b:write:5)@5",
+        "ch=0",
+    ),
+    // A renewal.
+    (
+        "lock1={mode:write,a:write:1}@5 lock2={mode:write,b:write:1}@5",
+        "renew soon a 9M b 9M",
+        "HGET lock1",
+        "1 T -5 1",
+        "lock1={mode:write,a:write:1}@5 lock2={mode:write,b:write:1}@9",
+        "",
+    ),
+    (
+        "lock1={mode:read,a:1}@5 lock2={mode:write,b:write:1}@5 t:a:rwlock_timeout:1=1@5",
+        "renew soon a 9M b 9M",
+        "PEXPIRE t:a:rwlock_timeout:1",
+        "1 T -5 1",
+        "lock1={mode:read,a:1}@5 lock2={mode:write,b:write:1}@9 t:a:rwlock_timeout:1=1@5",
+        "",
+    ),
+    (
+        "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        "renew soon a 9M",
+        "PEXPIRE",
+        "! NOPERM no (PEXPIRE)",
+        "=",
+        "",
+    ),
+    (
+        "lock={mode:write,a:write:1}@5",
+        "renew soon a 9M",
+        "PEXPIRE",
+        "! NOPERM no (PEXPIRE)",
+        "=",
+        "",
+    ),
+    ("lock={mode:write,a:write:1}@5", "renew soon a 9M", "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("", "renew soon a 9M", "HGET", "! NOPERM no (HGET)", "=", ""),
+    (
+        "lock1={mode:write,a:write:1}@5 lock2={mode:write,b:write:1}@5",
+        "renew soon a 9M b 9M",
+        "PEXPIRE lock1",
+        "1 T -5 1",
+        "lock1={mode:write,a:write:1}@5 lock2={mode:write,b:write:1}@9",
+        "",
+    ),
+    (
+        "lock1={mode:write,a:write:1}@5 lock2={mode:write,b:write:1}@5",
+        "renew soon a 9M b 9M",
+        "PEXPIRE lock2",
+        "1 T 1 -5",
+        "lock1={mode:write,a:write:1}@9 lock2={mode:write,b:write:1}@5",
+        "",
+    ),
+];
+
+fn check_refusals(memory: &mut Memory) {
+    for &(state, call, refused, reply, after, published) in REFUSALS {
+        set_up(memory, state);
+        memory.keyspace.refuse_commands(&[refused], "NOPERM no");
+        let time = memory.next_time();
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        let after = if after == "=" { state } else { after };
+        // An error carries no time that `T` could stand for.
+        let after = match reply.starts_with('!') {
+            true => after.replace("=T", &format!("={time}")),
+            false => after.to_owned(),
+        };
+        assert_eq!(
+            (&*seen.reply, &*seen.keys, &*seen.published),
+            (reply, &*after, published),
+            "{call} without {refused} in [{state}]"
+        );
+    }
+}
+
+/// What carries a deadline is done at that very instant, and is late a microsecond after it.
+fn check_last_moment(memory: &mut Memory) {
+    for text in [FREE, UPGRADE, "renew soon a 9M"] {
+        for (early, code) in [(0, "1"), (1, "-1")] {
+            set_up(memory, "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5");
+            let deadline = (memory.next_time() - early).to_string();
+            let call = parse_call(&text.replace("soon", &deadline));
+            let seen = observe(memory, &call, &mut Times::default());
+            assert_eq!(seen.reply.split(' ').next(), Some(code), "{call:?}: {seen:?}");
+        }
+    }
+}
+
+/// State, call, code.
+fn check_limits(memory: &mut Memory) {
+    const READER: &str = "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5";
+    const WRITER: &str = "lock={mode:write,a:write:1}@5";
+    for (state, call, code) in [
+        ("", "acquire a 1 0 1 soon try 0 0 ch PUBLISH t", "1"),
+        ("", "acquire a 1 0 3 soon try 0 0 ch PUBLISH t", "1"),
+        ("", "acquire a 1 0 86400000 soon try 0 0 ch PUBLISH t", "1"),
+        ("", "acquire a 1 0 3M 0 try 0 0 ch PUBLISH t", "-1"),
+        ("", "acquire a 1 0 3M soon try 9007199254740991 0 ch PUBLISH t", "1"),
+        (READER, "acquire a 65535 0 3M soon try 0 0 ch PUBLISH t", "1"),
+        (WRITER, "acquire a 0 65535 3M soon try 0 0 ch PUBLISH t", "1"),
+        (READER, "+release a 65535 0 ch PUBLISH t", "2"),
+        (WRITER, "+release a 0 65535 ch PUBLISH t", "2"),
+        (WRITER, "downgrade a 65535 86400000 ch PUBLISH t", "1"),
+        (WRITER, "downgrade a 1 1 ch PUBLISH t", "1"),
+        (WRITER, "downgrade a 1 3 ch PUBLISH t", "1"),
+        (READER, "upgrade a u 86400000 soon", "1"),
+        (READER, "upgrade a u 1 soon", "1"),
+        (READER, "upgrade a u 3 soon", "1"),
+        (READER, "upgrade a u 1 0", "-1"),
+        (READER, "renew soon a 86400000", "1"),
+        (READER, "renew soon a 1", "1"),
+        (READER, "renew 0 a 1", "-1"),
+    ] {
+        set_up(memory, state);
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        assert_eq!(seen.reply.split(' ').next(), Some(code), "{call}: {seen:?}");
+    }
+}
+
+fn check_numbers_of_keys(memory: &mut Memory) {
+    for text in [
+        "acquire a 0 1 3M soon try 0 0 ch PUBLISH t b",
+        "upgrade a u 3M soon b",
+        "renew soon a 9M b 9M",
+    ] {
+        let call = parse_call(text);
+        let keys: Vec<&str> = call.keys.iter().collect();
+        for keys in [&keys[1..], &[&keys[..], &["more"]].concat()] {
+            set_up(memory, "lock={mode:read,a:1}@5");
+            let call = ScriptCall::new(call.script, keys.iter().collect(), call.args.clone());
+            let seen = observe(memory, &call, &mut Times::default());
+            assert_eq!(seen.reply, format!("-9 T {}", call.args.len()), "{call:?}");
+        }
+    }
+    // Without the arguments of the last hold.
+    let renewal = parse_call("renew soon a 9M b 9M");
+    let (keys, args) = (renewal.keys.iter().take(3), renewal.args.iter().take(4));
+    let call = ScriptCall::new(renewal.script, keys.collect(), args.collect());
+    let seen = observe(memory, &call, &mut Times::default());
+    assert_eq!(seen.reply, "-9 T 4");
+}
+
+/// The last token may be of this very microsecond.
+fn check_equal_token(memory: &mut Memory) {
+    for lock in ["", "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5"] {
+        let last = memory.next_time();
+        set_up(memory, &format!("fence={last} {lock}"));
+        let seen = observe(memory, &parse_call(FREE), &mut Times::default());
+        assert_eq!(seen.reply, format!("1 T {}", last + 1));
+    }
+    let last = memory.next_time();
+    set_up(memory, &format!("fence={last} lock={{mode:read,a:1}}@5 t:a:rwlock_timeout:1=1@5"));
+    let seen = observe(memory, &parse_call(UPGRADE), &mut Times::default());
+    assert_eq!(seen.reply, format!("1 T {}", last + 1));
+}
+
+fn pttl(memory: &mut Memory, key: &str) -> Option<i64> {
+    memory.dump().into_iter().find(|dumped| dumped.key == key).and_then(|dumped| dumped.pttl)
+}
+
+fn check_lives(memory: &mut Memory) {
+    // A ticket that is equal to the last one in line goes behind it.
+    let last = memory.next_time();
+    set_up(memory, &format!("line=(c:{last})@5 {WRITER}"));
+    let first = parse_call("acquire a 1 0 3M soon first 0 1 ch PUBLISH t");
+    let seen = observe(memory, &first, &mut Times::default());
+    assert_eq!(seen.reply, format!("0 T @5 b:write {} 1", last + 1));
+    assert_eq!(pttl(memory, "line"), Some(12_000));
+    set_up(memory, WRITER);
+    memory.run(&first).unwrap();
+    assert_eq!(pttl(memory, "line"), Some(12_000));
+
+    set_up(memory, "line=(b:5)@5 lock={mode:write,a:write:1}@5");
+    memory.run(&parse_call(GIVES_UP)).unwrap();
+    assert_eq!(pttl(memory, "lock"), Some(1_500));
+    assert_eq!(pttl(memory, "t:b:rwlock_timeout:1"), Some(1_500));
+    set_up(memory, "line=(b:write:5)@5");
+    memory.run(&parse_call(WRITES)).unwrap();
+    assert_eq!(pttl(memory, "lock"), Some(1_500));
+    // A downgrade leaves at least as much.
+    set_up(memory, "line=(b:5)@5 lock={mode:write,a:write:1}@5");
+    let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
+    memory.plant("lock", &value, Some(500));
+    memory.run(&parse_call("downgrade a 1 600 ch PUBLISH t")).unwrap();
+    assert_eq!(pttl(memory, "lock"), Some(1_500));
+    assert_eq!(pttl(memory, "t:a:rwlock_timeout:1"), Some(600));
+    assert_eq!(pttl(memory, "t:b:rwlock_timeout:1"), Some(1_500));
+    // Where Redis refuses to let the lock live for longer, the reservation ends with it.
+    for (call, code) in [(GIVES_UP, 0), ("acquire a 0 1 3M soon first 0 1 ch PUBLISH t", 0)] {
+        set_up(memory, "line=(a:write:4,b:5)@5 lock={mode:read,c:1}@5");
+        let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
+        memory.plant("lock", &value, Some(1_400));
+        memory.keyspace.refuse_commands(&["PEXPIRE"], "NOPERM no");
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        assert_eq!(seen.reply.split(' ').next(), Some(&*code.to_string()), "{call}: {seen:?}");
+    }
+    set_up(memory, "line=(b:5)@5 lock={mode:read,c:1}@5");
+    let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
+    memory.plant("lock", &value, Some(1_400));
+    memory.keyspace.refuse_commands(&["PEXPIRE"], "NOPERM no");
+    let seen = observe(
+        memory,
+        &parse_call("acquire a 1 0 1000 soon try 0 0 ch PUBLISH t"),
+        &mut Times::default(),
+    );
+    assert_eq!((&*seen.reply, &*seen.published), ("1 T T", "ch=b"));
+    // A lock that readers have for less lasts as long as what is reserved.
+    for (left, lasts) in [(1_400, 1_500), (1_600, 1_600)] {
+        set_up(memory, "line=(a:write:4,b:5)@5 lock={mode:read,c:1}@5");
+        let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
+        memory.plant("lock", &value, Some(left));
+        memory.run(&parse_call(GIVES_UP)).unwrap();
+        let left = pttl(memory, "lock").unwrap();
+        assert!((lasts - 1..=lasts).contains(&left), "{left}");
+    }
+}
+
+fn check_told(memory: &mut Memory) {
+    for (readers, told) in [(15, 15), (16, 16), (17, 16), (40, 16)] {
+        let fields: Vec<String> = (0..readers).map(|number| format!("r{number}:1")).collect();
+        set_up(memory, &format!("lock={{mode:read,{}}}@5", fields.join(",")));
+        let seen = observe(memory, &parse_call(WRITES), &mut Times::default());
+        let names: Vec<&str> = seen.reply.split(' ').skip(7).collect();
+        assert_eq!(names.len(), told, "{readers}: {}", seen.reply);
+        assert!(names.iter().all(|name| name.starts_with('r')), "{}", seen.reply);
+
+        // The mode may be anywhere among them.
+        set_up(memory, &format!("lock={{{},mode:read}}@5", fields.join(",")));
+        let seen = observe(memory, &parse_call(WRITES), &mut Times::default());
+        assert_eq!(seen.reply.split(' ').skip(7).count(), told, "{readers}: {}", seen.reply);
+        set_up(
+            memory,
+            &format!("lock={{a:1,{},mode:read}}@5 t:a:rwlock_timeout:1=1@5", fields.join(",")),
+        );
+        let seen = observe(memory, &parse_call(UPGRADE), &mut Times::default());
+        assert_eq!(seen.reply.split(' ').skip(3).count(), 16.min(readers + 1), "{}", seen.reply);
+
+        let keys = format!("lock={{mode:read,a:1,{}}}@5", fields.join(","));
+        set_up(memory, &format!("{keys} t:a:rwlock_timeout:1=1@5"));
+        let seen = observe(memory, &parse_call(UPGRADE), &mut Times::default());
+        let names: Vec<&str> = seen.reply.split(' ').skip(3).collect();
+        assert_eq!(names.len(), 16.min(readers + 1), "{readers}: {}", seen.reply);
+        assert!(!names.contains(&"mode"), "{}", seen.reply);
+    }
+}
+
+fn check_many_places(memory: &mut Memory) {
+    for (readers, reserved) in [(999, 999), (1_000, 1_000), (1_001, 1_000)] {
+        let places: Vec<String> =
+            (1..=readers).map(|number| format!("r{number}:{number}")).collect();
+        for (state, call) in [("", WRITES), ("lock={mode:read,a:1}@5", GIVES_UP)] {
+            set_up(memory, &format!("line=({})@5 {state}", places.join(",")));
+            let call = parse_call(&call.replace("again 6", "again 5000"));
+            let seen = observe(memory, &call, &mut Times::default());
+            assert_eq!(seen.published.split(' ').count(), reserved, "{call:?}");
+        }
+    }
+    for (before, reserved) in [(999, true), (1_000, false)] {
+        let mut places: Vec<String> =
+            (0..before).map(|number| format!("w{number}:write:{}", number + 1)).collect();
+        places.push("r:2000".to_owned());
+        for (call, first) in [(GIVES_UP, "ch=w0:write"), (DOWNGRADE, "ch=0")] {
+            set_up(
+                memory,
+                &format!("line=({})@5 lock={{mode:write,a:write:1}}@5", places.join(",")),
+            );
+            let seen = observe(memory, &parse_call(call), &mut Times::default());
+            assert_eq!(seen.published, if reserved { "ch=r" } else { first }, "{before}");
+        }
+    }
+}

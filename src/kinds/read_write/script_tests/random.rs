@@ -1,0 +1,119 @@
+//! Calls with any arguments, and mistakes in the scripts.
+
+use crate::base::random::Random;
+
+const FIELDS: &[&str] = &["a", "a", "a", "a", "b", "b", "b", "c", "d"];
+const LEASES: &[&str] = &["3M", "3M", "5M", "9M", "86400000", "0"];
+const DEADLINES: &[&str] = &["soon", "soon", "soon", "soon", "soon", "soon", "late", "-1"];
+const CHANNELS: &[&str] = &["ch", "ch", "ch", "ch", "nobody", "~"];
+const VERBS: &[&str] = &["PUBLISH", "PUBLISH", "SPUBLISH", "PUBLISH", "publish"];
+const SHARES: &[&str] = &[
+    "1 0", "1 0", "1 0", "1 0", "1 0", "0 1", "0 1", "0 1", "0 1", "0 1", "2 0", "0 2", "1 1",
+    "2 1", "0 0",
+];
+
+pub(super) const PLANTS: &[&str] = &[
+    "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
+    "lock={mode:read,a:1,b:2}@9 t:a:rwlock_timeout:1=1@5 t:b:rwlock_timeout:1=1@9",
+    "lock={mode:read,a:1,b:2}@9 t:b:rwlock_timeout:1=1@9",
+    "lock={mode:read,c:1}@5",
+    "lock={mode:read,b:0,c:1}@5 t:b:rwlock_timeout:1=1@1.5s",
+    "lock={mode:write,a:write:1}@5",
+    "lock={mode:write,b:write:2,b:1}@5 t:b:rwlock_timeout:1=1@5",
+    "lock={mode:write,a:write:0}@1.5s",
+    "lock={mode:write,c:1,a:write:1}@5 t:c:rwlock_timeout:1=1@5",
+    "lock={mode:read,a:1}",
+    "lock={mode:read}@5",
+    "lock={mode:odd,a:1}@5",
+    "lock={a:1}@5",
+    "lock=text@5",
+    "lock1={mode:read,a:1}@5 lock2={mode:write,b:write:1}@5 t:a:rwlock_timeout:1=1@5",
+    "line=(b:5)@12s",
+    "line=(b:write:5)@12s",
+    "line=(c:4,b:write:5,d:6)@12s",
+    "line=(a:5,b:6,c:write:7)@12s",
+    "line=(a:write:5,b:write:6,c:9000000000000000)@12s",
+    "line=(d:5)",
+    "line=text",
+    "fence=7",
+    "fence=9007199254740991",
+    "fence=9000000000000000",
+    "fence=word",
+    "fence=[1]",
+];
+
+pub(super) fn call(random: &mut Random) -> String {
+    let (field, share) = (random.pick(FIELDS), random.pick(SHARES));
+    let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
+    let announce = format!("{} {} t", random.pick(CHANNELS), random.pick(VERBS));
+    match random.below(11) {
+        0..=4 => {
+            let mode = random.pick(&["try", "first", "first", "again", "again", "again", "wait"]);
+            let ticket = random.pick(&["0", "0", "4", "5", "6", "9000000000000000", "-1"]);
+            let hears = random.pick(&["1", "1", "1", "0", "2"]);
+            let told = random.pick(&["", "", "", " b", " a b", " c b d", " mode"]);
+            format!(
+                "acquire {field} {share} {lease} {deadline} {mode} {ticket} {hears} {announce}{told}"
+            )
+        }
+        5 | 6 => {
+            let share = if random.below(3) == 0 { share } else { "0 0" };
+            format!("{}release {field} {share} {announce}", random.pick(&["+", "+", "+", ""]))
+        }
+        7 => format!("downgrade {field} {} {lease} {announce}", random.pick(&["1", "1", "2", "0"])),
+        10 => {
+            let told = random.pick(&["", "", " b", " b c", " c d"]);
+            format!(
+                "upgrade {field} {} {lease} {deadline}{told}",
+                random.pick(&["u", "u", "a", "v"])
+            )
+        }
+        8 => format!("renew {deadline} {field} {lease}"),
+        _ => format!("renew {deadline} {field} {lease} {} 9M", random.pick(&["a", "b", "~"])),
+    }
+}
+
+/// Mistakes that the model must notice: script, what is in it, what stands there instead.
+pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
+    ("acquire", "if now > not_after then", "if false then"),
+    ("acquire", "return last + 1 end", "return last end"),
+    ("acquire", r#"if (writes > 0) ~= (writing and true or false) then return {-3, now} end"#, ""),
+    (
+        "acquire",
+        r#"if not writing and redis.call("EXISTS", timeout) == 0 then return {-2, now} end"#,
+        "",
+    ),
+    ("acquire", r#"if redis.call("EXISTS", KEYS[i - 7]) == 0 and"#, "if"),
+    ("acquire", "(is_writer or held == \"write\")\n", "is_writer\n"),
+    ("acquire", r#"if looks and is_behind(line, ticket) then"#, "if looks then"),
+    ("acquire", r#"if mode == "again" then redis.pcall("ZREM", line, place) end"#, ""),
+    ("acquire", r#"if pttl == -1 then return {-4, now, 3} end"#, ""),
+    ("release", r#"redis.call("HDEL", lock, "mode")"#, ""),
+    ("release", "pass_on(lock, line, base, channel, verb, held, writing)", "nil"),
+    (
+        "release",
+        "pass_on(lock, line, base, channel, verb, held, writing)",
+        "pass_on(lock, line, base, channel, verb, held, false)",
+    ),
+    (
+        "release",
+        "pass_on(lock, line, base, channel, verb, held, writing)",
+        "pass_on(lock, line, base, channel, verb, held, mine_w)",
+    ),
+    ("release", r#"redis.pcall("ZREM", line, field, wfield)"#, "1"),
+    ("release", r#"if timeout then redis.pcall("DEL", timeout) end\nif line"#, "if line"),
+    ("downgrade", "if left < lease then left = lease end", "left = lease"),
+    ("downgrade", r#"verb, true)"#, r#"verb, false)"#),
+    ("downgrade", r#"redis.call("HDEL", lock, wfield)"#, ""),
+    ("upgrade", r#"or reads == "0" or"#, "or"),
+    (
+        "upgrade",
+        r#"or redis.call("EXISTS", timeout) == 0 then return {-2, now} end"#,
+        "then return {-2, now} end",
+    ),
+    ("upgrade", "if fields - removed > 2 then", "if false then"),
+    ("upgrade", "if not mine_w then", "if true then"),
+    ("renew", r#"if not writing and redis.call("EXISTS", timeout) == 0 then return 0 end"#, ""),
+    ("renew", "local failure = extend(timeout, lease)", "local failure = nil"),
+    ("renew", "if now > not_after then", "if false then"),
+];
