@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::base::name::Prefix;
 use crate::base::stats::Link;
@@ -30,6 +31,7 @@ use crate::client::preflight::preflight;
 use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::locks::latch::CountDownLatch;
 use crate::locks::lock::Lock;
 use crate::locks::lock::unexpected;
 use crate::locks::mutex::Mutex;
@@ -115,7 +117,7 @@ impl LockClient {
     /// [`Error::InvalidName`]. Allowed are 1 to 512 bytes of UTF-8 without control characters, with
     /// no braces or with a non-empty `{tag}` as in Redis Cluster, except names that, with the
     /// prefix, begin like a key that this crate writes beside its locks: `redisson_lock_line`,
-    /// `redisson_lock_marks` or `redisson_lock_fence`. [`Error::Closed`] in a forked child.
+    /// `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`. [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(self.lock_of(name.as_ref())?))
     }
@@ -143,6 +145,21 @@ impl LockClient {
     pub fn single_flight(&self, name: impl AsRef<str>) -> Result<SingleFlight> {
         let lock = Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?;
         Ok(SingleFlight::new(lock, self.crews.clone()))
+    }
+
+    /// The count-down latch of that name. Nothing is sent; call this wherever you need it.
+    ///
+    /// # Errors
+    ///
+    /// As [`reentrant_lock`](Self::reentrant_lock). On a cluster a name with braces is
+    /// [`Error::InvalidName`], too: the channel of a latch would be in another slot.
+    pub fn count_down_latch(&self, name: impl AsRef<str>) -> Result<CountDownLatch> {
+        let name = LockName::new(&self.prefix.before(name.as_ref()))?.of_kind(Kind::CountDownLatch);
+        if self.topology == Topology::Cluster && name.as_str().contains('{') {
+            let reason = "on a cluster the name of a latch has no braces".to_owned();
+            return Err(Error::InvalidName { name: name.to_string(), reason });
+        }
+        CountDownLatch::new(name, &self.shared)
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.
@@ -349,6 +366,7 @@ mod tests {
         shareable::<ReentrantLock>();
         shareable::<Mutex>();
         shareable::<SingleFlight>();
+        shareable::<CountDownLatch>();
         shareable::<MappedAddress>();
         shareable::<Guard>();
         shareable::<LossSignal>();

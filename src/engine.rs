@@ -18,6 +18,7 @@
 //! | `drops`         | releases that nobody waits for, sent together                    |
 //! | `subscriptions` | channels                                                         |
 //! | `queries`       | queries, force-unlocks, the probes of a preflight                |
+//! | `operations`    | what is done once, whatever becomes of its commands              |
 //! | `watching`      | those who wait until a holder is gone, and acquire nothing       |
 //! | `outage_deadlines` | waiters without a limit, while there is an outage             |
 //!
@@ -68,6 +69,7 @@ mod kept;
 mod listening;
 mod name_record;
 mod names;
+mod operations;
 mod outage_deadlines;
 mod outages;
 mod pending;
@@ -110,6 +112,7 @@ use crate::engine::event::RequestId;
 use crate::engine::holds::Holds;
 use crate::engine::kept::KeptHolds;
 use crate::engine::name_record::NameRecord;
+use crate::engine::operations::Operations;
 use crate::engine::outage_deadlines::OutageDeadlines;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Op;
@@ -138,6 +141,7 @@ pub(crate) struct Engine {
     ready: Vec<RequestId>,
     subscriptions: Subscriptions,
     watching: Watching,
+    operations: Operations,
     watchdog: Watchdog,
     dead_ids: DeadIds,
     kept: KeptHolds,
@@ -158,6 +162,7 @@ impl Engine {
             ready: Vec::new(),
             subscriptions: Subscriptions::default(),
             watching: Watching::default(),
+            operations: Operations::default(),
             watchdog: Watchdog::default(),
             dead_ids: DeadIds::default(),
             kept: KeptHolds::default(),
@@ -214,6 +219,12 @@ impl Engine {
         self.queues.names.find(lock).map_or(0, NameRecord::len)
     }
 
+    /// How many here watch, whatever it is.
+    #[cfg(test)]
+    pub(crate) fn watchers(&self) -> usize {
+        self.watching.len()
+    }
+
     /// Whether no second caller has asked for the lock here since it was last at rest, and no other
     /// client is known to want it.
     pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
@@ -229,6 +240,7 @@ impl Engine {
             && self.holds.granted.is_empty()
             && self.queries.is_empty()
             && self.watching.is_empty()
+            && self.operations.is_empty()
             && self.watchdog.is_idle()
             && self.holds.unsent.is_empty()
             && self.cx.ops.is_empty()
@@ -250,6 +262,7 @@ impl Engine {
                 self.on_query(request, Asking::Force { name, from });
             }
             Event::Watch { name, request } => self.on_watch(request, name),
+            Event::Operate { name, change, request } => self.on_operate(request, name, change),
             Event::Ping { request } => self.on_query(request, Asking::Ping),
             Event::Probe { probe, request } => self.on_query(request, Asking::Probe(probe)),
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
@@ -336,6 +349,7 @@ impl Engine {
             }
             Op::Cleanup { id } => self.on_cleanup_reply(id, &outcome),
             Op::Look { watch } => self.on_look_reply(watch, sent, outcome),
+            Op::Operate { request } => self.operations.on_reply(&mut self.cx, request, outcome),
             Op::Query { request } => {
                 self.queries.on_reply(&mut self.cx, &mut self.subscriptions, request, outcome);
             }

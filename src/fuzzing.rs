@@ -143,6 +143,7 @@ fn commands() -> Vec<Command> {
             hears: false,
         },
         Command::Inspect { name: name.clone() },
+        Command::Count { name: name.clone(), profile: WireProfile::Native },
         Command::ForceRelease {
             name,
             expected: field(),

@@ -31,8 +31,8 @@ macro_rules! script {
 
 pub(crate) mod command;
 pub(crate) mod conflict;
-#[cfg(test)]
-mod latch;
+pub(crate) mod latch;
+pub(crate) mod operation;
 #[cfg(all(test, repository))]
 pub(crate) mod pair;
 #[cfg(all(test, repository, feature = "in-memory"))]
@@ -71,6 +71,8 @@ impl Kind {
     pub(crate) fn scripts(self) -> &'static Scripts {
         match self {
             Self::Reentrant => &reentrant::SCRIPTS,
+            // It has no holds, so that none of these is sent.
+            Self::CountDownLatch => &reentrant::SCRIPTS,
             #[cfg(all(test, repository))]
             Self::Pair => &pair::SCRIPTS,
         }
@@ -82,6 +84,7 @@ impl Kind {
         let taken = beside.plus(self.taken_by(wanted));
         match self {
             Self::Reentrant => taken.exclusive <= 1,
+            Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => taken.exclusive <= 2,
         }
@@ -92,6 +95,7 @@ impl Kind {
         match self {
             // One place, however often its owner has it.
             Self::Reentrant => Share::exclusive(share.exclusive.min(1)),
+            Self::CountDownLatch => Share::NOTHING,
             #[cfg(all(test, repository))]
             Self::Pair => Share::exclusive(share.exclusive.min(1)),
         }
@@ -101,6 +105,7 @@ impl Kind {
     pub(crate) fn hands_off(self) -> bool {
         match self {
             Self::Reentrant => true,
+            Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
@@ -110,6 +115,7 @@ impl Kind {
     pub(crate) fn has_line(self, profile: WireProfile) -> bool {
         match self {
             Self::Reentrant => profile.has_lines(),
+            Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
@@ -119,6 +125,7 @@ impl Kind {
     pub(crate) fn most_fields(self) -> i64 {
         match self {
             Self::Reentrant => 1,
+            Self::CountDownLatch => 2,
             #[cfg(all(test, repository))]
             Self::Pair => 4,
         }

@@ -122,7 +122,8 @@
 //!
 //! Both use the same key, so they exclude each other. Where the work is to compute a value that
 //! others only want to have, a [`SingleFlight`] has one caller compute it, while the others wait for
-//! the value and not for the lock, or take the old one. Read-write locks, semaphores, locks on
+//! the value and not for the lock, or take the old one. A [`CountDownLatch`] is no lock: whoever
+//! waits for it goes on when others have counted down. Read-write locks, semaphores, locks on
 //! several names at once, and locks that are fair to each single caller do not exist here yet.
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
@@ -229,7 +230,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not beginning with `redisson_lock_line`, `redisson_lock_marks` or `redisson_lock_fence`, like keys of this crate |
+//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not beginning with `redisson_lock_line`, `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`, like keys of this crate |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |
@@ -391,6 +392,7 @@ pub use client::preflight::Finding;
 pub use client::preflight::PreflightReport;
 pub use client::preflight::Severity;
 pub use locks::guard::Guard;
+pub use locks::latch::CountDownLatch;
 pub use locks::lock::Holder;
 pub use locks::lock::LockOptions;
 pub use locks::lock::NotAcquired;

@@ -1,6 +1,7 @@
 //! What users hold: a file for each type of lock, and the guard.
 
 pub(crate) mod guard;
+pub(crate) mod latch;
 pub(crate) mod lock;
 pub(crate) mod loss_signal;
 pub(crate) mod mutex;

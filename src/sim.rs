@@ -32,6 +32,7 @@ mod chance;
 mod checker;
 mod client;
 mod kinds;
+mod latches;
 mod nemesis;
 mod network;
 mod places;

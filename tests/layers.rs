@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["locks::loss_signal"],
     &["locks::guard"],
     &["locks::lock"],
-    &["locks::mutex", "locks::reentrant", "locks::single_flight"],
+    &["locks::mutex", "locks::reentrant", "locks::latch", "locks::single_flight"],
     &["client::acl"],
     &["client::preflight"],
     &["client"],

@@ -92,6 +92,7 @@ impl Puppet {
             "query" => self.query(id, words),
             "count" => self.count(id, words),
             "flight" => self.flight(id, words),
+            "latch" => self.latch(id, words),
             "block" => self.block(id, words),
             "stats" => self.stats(id, words),
             "ping" => self.ping(id, words),
@@ -211,6 +212,31 @@ impl Puppet {
         let single = self.client.single_flight(words.name()?)?;
         let flight = Flight::read(&mut words)?;
         self.spawn(id, flight.run(single));
+        Ok(())
+    }
+
+    fn latch(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let latch = self.client.count_down_latch(words.name()?)?;
+        let verb = words.required("set, down, wait or count")?.to_owned();
+        let count = match &*verb {
+            "set" => {
+                let number = words.required("the count")?;
+                number.parse().map_err(|_| Failure::bad(format!("not a count: {number}")))?
+            }
+            "down" | "wait" | "count" => 0,
+            verb => return Err(Failure::bad(format!("a latch cannot {verb}"))),
+        };
+        words.end()?;
+        self.spawn(id, async move {
+            let set = match &*verb {
+                "set" => Some(latch.try_set_count(count).await?),
+                "down" => latch.count_down().await.map(|_| None)?,
+                "wait" => latch.wait().await.map(|()| None)?,
+                _ => None,
+            };
+            let count = latch.count().await?;
+            Ok(("info", json!({ "count": count, "set": set })))
+        });
         Ok(())
     }
 

@@ -31,6 +31,7 @@
 //! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
 //! | `ID count NAME UNTIL FILE [work_us=N]` | info | critical sections, see below |
 //! | `ID flight NAME FILE [work_ms=N] [fails=1]` | info | a single flight, see below |
+//! | `ID latch NAME set N\|down\|wait\|count` | info | a count-down latch: `count`, as it is afterwards; `set`: whether `set` did |
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
 //! | `ID stats` | info | `counters` and `gauges` |
 //! | `ID ping` | info | `rtt_us` |

@@ -6,6 +6,8 @@
 pub(crate) enum Kind {
     /// Also serves `Mutex`.
     Reentrant,
+    /// It is not held: whoever waits for it only learns that its count is 0.
+    CountDownLatch,
     /// For tests: two may hold it at once.
     #[cfg(all(test, repository))]
     Pair,

@@ -19,7 +19,8 @@ const FENCE_PREFIX: &str = "redisson_lock_fence:";
 pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
 /// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
 /// so.
-const RESERVED: [&str; 3] = [LINE_PREFIX, "redisson_lock_marks", "redisson_lock_fence"];
+const RESERVED: [&str; 4] =
+    [LINE_PREFIX, "redisson_lock_marks", "redisson_lock_fence", "redisson_latch_op"];
 /// In bytes. The prefix is followed by at most five digits in braces.
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
@@ -65,10 +66,10 @@ impl LockName {
             );
         }
         if let Some(reserved) = RESERVED.iter().find(|reserved| name.starts_with(**reserved)) {
-            let [line, marks, fence] = RESERVED;
+            let [line, marks, fence, op] = RESERVED;
             return refuse(&format!(
                 "it begins with `{reserved}`, like a key that this crate writes beside its locks; \
-                 allowed are names that do not begin with `{line}`, `{marks}` or `{fence}`"
+                 allowed are names that do not begin with `{line}`, `{marks}`, `{fence}` or `{op}`"
             ));
         }
         Ok(Self { text: name.into(), slot: slot_of(name), kind: Kind::Reentrant })
@@ -79,7 +80,6 @@ impl LockName {
     }
 
     /// The same name for another kind of lock.
-    #[cfg(all(test, any(repository, feature = "in-memory")))]
     pub(crate) fn of_kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
@@ -96,7 +96,11 @@ impl LockName {
 
     /// The wake-up channel in this wire profile.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
-        channel_of(profile, self.as_str()).into()
+        match self.kind {
+            // Redisson puts every name of a latch in braces.
+            Kind::CountDownLatch => latch_channel_around(self.as_str()).into(),
+            _ => channel_of(profile, self.as_str()).into(),
+        }
     }
 
     /// Another name of the same kind that begins with this one and is in the same slot, so that it has
@@ -125,6 +129,16 @@ impl LockName {
         text.push('{');
         text.push_str(itoa::Buffer::new().format(tag));
         text.push('}');
+    }
+
+    /// Where the outcome of an operation on this name is kept.
+    pub(crate) fn operation_key(&self, id: &str) -> String {
+        let name = self.as_str();
+        if name.contains('{') {
+            format!("redisson_latch_op:{name}:{id}")
+        } else {
+            format!("redisson_latch_op:{{{name}}}:{id}")
+        }
     }
 
     /// The waiting line of this name. Two names never have the same one.
@@ -255,6 +269,11 @@ impl WireProfile {
 /// The channel on which a client is told that one of its holds was taken away.
 pub(crate) fn client_channel(client: &str) -> String {
     format!("redisson_lock__client:{{{client}}}")
+}
+
+/// The channel of a latch, or of a pattern of names of latches.
+pub(crate) fn latch_channel_around(name: &str) -> String {
+    format!("redisson_countdownlatch__channel__{{{name}}}")
 }
 
 /// Redisson's `prefixName`: a name that contains a brace is not put in braces.
@@ -471,6 +490,7 @@ mod tests {
             ("redisson_lock_line", "begins with `redisson_lock_line`"),
             ("redisson_lock_line__{a}", "do not begin with `redisson_lock_line`, "),
             ("redisson_lock_marks:{a}", "begins with `redisson_lock_marks`"),
+            ("redisson_latch_op:{a}:1", "begins with `redisson_latch_op`"),
         ];
         for (name, wanted) in cases {
             let error = LockName::new(name).unwrap_err();

@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::base::name::LINE_PREFIX;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
+use crate::base::name::latch_channel_around;
 use crate::settings::config::Sharding;
 use crate::settings::config::Topology;
 
@@ -38,6 +39,9 @@ const COMMANDS: &[&str] = &[
 ];
 /// What scripts call on the waiting line of a name. There is none in the profile `Redisson`.
 pub(super) const ON_LINE: [&str; 5] = ["zadd", "zrem", "zscore", "zrange", "zcount"];
+/// What scripts call on latches beside that.
+const ON_LATCH: [&str; 3] = ["hmget", "hincrby", "del"];
+const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
 /// To find the slots, and to follow a slot that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
@@ -76,6 +80,7 @@ pub struct RequiredAcl {
     topology: Topology,
     sharding: Sharding,
     database: bool,
+    latches: bool,
 }
 
 impl RequiredAcl {
@@ -107,6 +112,7 @@ impl RequiredAcl {
             topology: Topology::default(),
             sharding: Sharding::default(),
             database: false,
+            latches: false,
         })
     }
 
@@ -149,6 +155,12 @@ impl RequiredAcl {
     /// For a database other than 0: adds `+select`.
     pub fn other_database(mut self, other: bool) -> Self {
         self.database = other;
+        self
+    }
+
+    /// Whether the names are those of [count-down latches](crate::CountDownLatch), too. Default: no.
+    pub fn latches(mut self, latches: bool) -> Self {
+        self.latches = latches;
         self
     }
 
@@ -198,6 +210,9 @@ impl RequiredAcl {
         if self.profile.has_lines() {
             keys.extend(self.patterns.iter().flat_map(Pattern::lines));
         }
+        if self.latches {
+            keys.extend(self.patterns.iter().flat_map(Pattern::operations));
+        }
         keys
     }
 
@@ -205,6 +220,10 @@ impl RequiredAcl {
         let mut channels: BTreeSet<String> =
             self.patterns.iter().flat_map(|pattern| pattern.channels(self.profile)).collect();
         channels.insert("redisson_lock__client:*".to_owned());
+        if self.latches {
+            let channel = |pattern: &Pattern| latch_channel_around(&pattern.to_string());
+            channels.extend(self.patterns.iter().map(channel));
+        }
         channels
     }
 
@@ -213,6 +232,11 @@ impl RequiredAcl {
         let mut commands = COMMANDS.to_vec();
         if self.profile.has_lines() {
             commands.extend(ON_LINE);
+        }
+        match self.profile {
+            _ if !self.latches => {}
+            WireProfile::Native => commands.extend(ON_LATCH),
+            WireProfile::Redisson => commands.extend(ON_LATCH_OF_REDISSON),
         }
         if in_cluster {
             commands.extend(IN_CLUSTER);
@@ -343,6 +367,12 @@ impl Pattern {
     /// The waiting lines of the names.
     fn lines(&self) -> Vec<String> {
         self.spelled(&format!("{LINE_PREFIX}__{{{self}}}"), &format!("{LINE_PREFIX}:"))
+    }
+
+    /// Where the outcomes of operations on latches of these names are kept.
+    fn operations(&self) -> Vec<String> {
+        let of_names = self.spelled(&format!("redisson_latch_op:{{{self}}}"), "redisson_latch_op:");
+        of_names.into_iter().map(|key| format!("{key}:*")).collect()
     }
 
     /// Channels or keys that contain the names: `without_brace` for names without a brace; those

@@ -111,6 +111,7 @@ impl Engine {
             self.queues.touch(name_id);
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
+        self.operations.resume(&mut self.cx);
         self.check_ready();
     }
 }

@@ -163,6 +163,7 @@ impl Engine {
             }
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
+        self.operations.resume(&mut self.cx);
         let watched = self.watching.names().filter(|lock| here(self, lock)).cloned();
         for lock in watched.collect::<Vec<_>>() {
             self.watching.resume(&mut self.cx, &lock);
@@ -203,6 +204,7 @@ impl Engine {
         self.refuse_reentries(server, failure);
         self.refuse_unlocks(server, failure);
         self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, |_| true);
+        self.operations.fail_at(&mut self.cx, server, failure);
         self.watching.fail_at(&mut self.cx, server, failure);
         self.watchdog.fail_verifications(&mut self.cx, &mut self.holds, server, failure);
     }
@@ -219,6 +221,7 @@ impl Engine {
         self.refuse_waiters(server, failure);
         if !self.cx.servers.get(server).is_some_and(|server| server.clock.is_known()) {
             self.refuse_reentries(server, failure);
+            self.operations.fail_at(&mut self.cx, server, failure);
             self.queries.fail(
                 &mut self.cx,
                 &mut self.subscriptions,

@@ -19,6 +19,7 @@ use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 use crate::kinds::command::Command;
+use crate::kinds::operation::Change;
 use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Reply;
 use crate::kinds::share::Share;
@@ -127,6 +128,12 @@ pub(crate) enum Event {
         name: LockName,
         request: RequestId,
     },
+    /// Something that is to be done once, whatever becomes of its commands.
+    Operate {
+        name: LockName,
+        change: Change,
+        request: RequestId,
+    },
     Ping {
         request: RequestId,
     },
@@ -233,6 +240,8 @@ pub(crate) enum Answer {
     Done,
     Key(KeyState),
     Probed(Probed),
+    /// The number that an operation has left, or that there was nothing to be done.
+    Operated(Option<u64>),
     /// Whether `force_unlock` took the lock from somebody.
     Forced(bool),
     /// What became of the locks.

@@ -84,6 +84,10 @@ pub(super) enum Op {
     Query {
         request: RequestId,
     },
+    /// What is done once.
+    Operate {
+        request: RequestId,
+    },
 }
 
 /// What left an attempt less than the command timeout.

@@ -196,6 +196,9 @@ impl Engine {
         if self.queries.contains(request) {
             return self.queries.on_timer(&mut self.cx, &mut self.subscriptions, request);
         }
+        if self.operations.contains(request) {
+            return self.operations.on_timer(&mut self.cx, request);
+        }
         if self.watchdog.is_verifying(request) {
             return self.watchdog.on_verification_over(&mut self.cx, &mut self.holds, request);
         }

@@ -51,6 +51,7 @@ impl Engine {
         }
         self.queries.close(&mut self.cx, &mut self.subscriptions);
         self.watching.close(&mut self.cx, &mut self.subscriptions);
+        self.operations.close(&mut self.cx);
         for request in std::mem::take(&mut self.ready) {
             self.cx.fail(request, Error::closed());
         }

@@ -16,6 +16,7 @@ mod limits;
 mod line;
 mod loss;
 mod memory;
+mod operations;
 mod other_use;
 mod outages;
 mod outcomes;

@@ -1,4 +1,5 @@
-//! Watching: waiting until the holder of a lock is gone, without acquiring the lock.
+//! Watching: waiting until the holder of a lock is gone, or the count of a latch is 0, without
+//! acquiring anything.
 //!
 //! A watcher stands in no line and never holds anything. Its wait is over when the key is absent,
 //! or names another holder than the one that the watcher found first. All watchers of a name share
@@ -182,7 +183,7 @@ impl Watching {
             watch.looking = true;
             watch.look_at = Moment::NEVER;
             watch.watchers.values_mut().for_each(|watcher| watcher.asked = true);
-            let command = Command::look_at(watch.name.clone());
+            let command = Command::look_at(watch.name.clone(), cx.config.profile);
             cx.send(Op::Look { watch: id }, to, command, cx.attempt_deadline(), ServerTime(0));
         }
         // While the server is away, a look that is due waits for the connection.

@@ -13,7 +13,9 @@ use crate::base::name::LONGEST_FENCE_KEY;
 
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
+use crate::kinds::latch;
 use crate::kinds::of_all;
+use crate::kinds::operation::Operation;
 use crate::kinds::share::Share;
 
 /// Bytes that the line's key has beside the name.
@@ -102,6 +104,13 @@ pub(crate) enum Command {
     Inspect {
         name: LockName,
     },
+    /// What is done once, however often this arrives.
+    Operate(Box<Operation>),
+    /// Asks for the count of a latch.
+    Count {
+        name: LockName,
+        profile: WireProfile,
+    },
     ForceRelease {
         name: LockName,
         expected: String,
@@ -120,7 +129,9 @@ impl Command {
             | Self::ReleaseAt { name, .. }
             | Self::HandOff { name, .. }
             | Self::Inspect { name }
+            | Self::Count { name, .. }
             | Self::ForceRelease { name, .. } => Some(name.slot()),
+            Self::Operate(operation) => Some(operation.name.slot()),
             Self::ReleaseMany(holds) => holds.first().map(|hold| hold.name.slot()),
             Self::Renew { holds, .. } => holds.first().map(|hold| hold.name.slot()),
             Self::Time | Self::Ping | Self::Info | Self::Permissions(_) => None,
@@ -193,7 +204,7 @@ impl Announce {
         if self.sharded { "SPUBLISH" } else { "PUBLISH" }
     }
 
-    fn add_to(&self, args: Words) -> Words {
+    pub(super) fn add_to(&self, args: Words) -> Words {
         args.with(&self.channel).with(self.verb())
     }
 }
@@ -291,6 +302,11 @@ impl Command {
             Self::Inspect { name } => {
                 script(of(name).inspect, lock_and_line(name, false), Words::default())
             }
+            Self::Operate(operation) => operation.to_call(),
+            Self::Count { name, profile } => {
+                let keys = lock_and_line(name, false);
+                script(&latch::LOOK, keys, [latch::format(*profile)].into())
+            }
             Self::ForceRelease { name, expected, not_after, announce, client_channel } => {
                 let args = announce.add_to(args().with(expected).with_number(not_after.0));
                 let keys = lock_and_line(name, announce.line);
@@ -313,6 +329,8 @@ impl Command {
             Self::Renew { .. } => "renew",
             Self::HandOff { .. } => "hand_off",
             Self::Inspect { .. } => "inspect",
+            Self::Operate(operation) => operation.change.label(),
+            Self::Count { .. } => "count",
             Self::ForceRelease { .. } => "force_release",
         }
     }

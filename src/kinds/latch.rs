@@ -4,14 +4,44 @@
 use std::sync::LazyLock;
 
 use crate::backend::Script;
+use crate::base::name::WireProfile;
+use crate::kinds::operation::Change;
 
-static COUNT_DOWN: LazyLock<Script> =
+pub(crate) static COUNT_DOWN: LazyLock<Script> =
     script!("latch/count_down", includes "latch/body/count", "latch/body/memory");
-static TRY_SET_COUNT: LazyLock<Script> =
+pub(crate) static TRY_SET_COUNT: LazyLock<Script> =
     script!("latch/try_set_count", includes "latch/body/count", "latch/body/memory");
 static DELETE: LazyLock<Script> =
     script!("latch/delete", includes "latch/body/count", "latch/body/memory");
-static LOOK: LazyLock<Script> = script!("latch/look", includes "latch/body/count");
+pub(super) static LOOK: LazyLock<Script> = script!("latch/look", includes "latch/body/count");
 
-#[cfg(feature = "in-memory")]
+pub(super) fn script_of(change: Change) -> &'static Script {
+    match change {
+        Change::CountDown => &COUNT_DOWN,
+        Change::SetCount { .. } => &TRY_SET_COUNT,
+        Change::Delete => &DELETE,
+    }
+}
+
+/// The type of its key.
+pub(super) fn format(profile: WireProfile) -> &'static str {
+    match profile {
+        WireProfile::Native => "hash",
+        WireProfile::Redisson => "string",
+    }
+}
+
+/// What makes its key no latch, as its scripts number it.
+pub(super) fn conflict(what: i64) -> Option<&'static str> {
+    Some(match what {
+        1 => "a value of another type than a count-down latch of this profile has",
+        2 => "a hash that is no count-down latch",
+        3 => "a read-write lock",
+        4 => "a semaphore",
+        5 => "a count-down latch whose count is not a whole number",
+        _ => return None,
+    })
+}
+
+#[cfg(all(test, feature = "in-memory"))]
 mod script_tests;

@@ -9,6 +9,9 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::conflict::conflict;
 use crate::kinds::conflict::conflict_of_holder;
+use crate::kinds::latch;
+use crate::kinds::operation::Change;
+use crate::kinds::operation::Operated;
 
 /// An answered command. `time` is the server's clock during the script.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +36,9 @@ pub(crate) enum Body {
     Renew(Option<Vec<Renewed>>),
     HandOff(HandedOff),
     Inspect(KeyState),
+    Operated(Operated),
+    /// Of a latch, or what its key is instead.
+    Count(Result<u64, &'static str>),
     Force(Forced),
 }
 
@@ -270,6 +276,20 @@ impl Command {
                 },
                 2 => KeyState::Other,
                 3 => KeyState::ReadWriteLock,
+                _ => return None,
+            }),
+            Self::Operate(operation) => Body::Operated(match code {
+                1 if operation.change == Change::CountDown => Operated::Done(fields.uint()?),
+                1 => Operated::Done(1),
+                0 => Operated::Nothing,
+                -1 => Operated::Late,
+                -4 => Operated::Conflict(latch::conflict(fields.int()?)?),
+                _ => return None,
+            }),
+            Self::Count { .. } => Body::Count(match code {
+                1 => Ok(fields.int()?.try_into().unwrap_or(0)),
+                0 => Ok(0),
+                -4 => Err(latch::conflict(fields.int()?)?),
                 _ => return None,
             }),
             Self::ForceRelease { .. } => Body::Force(match code {

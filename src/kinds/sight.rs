@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 use crate::kinds::command::Command;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::KeyState;
@@ -13,14 +14,18 @@ use crate::kinds::reply::KeyState;
 pub(crate) enum Sight {
     /// There is nothing to wait for.
     Over,
-    /// This is there, the field of a holder, and ends by itself after `left` if nobody renews it.
+    /// This is there, and ends by itself after `left` if nobody renews it: the field of a holder, or
+    /// a count of a latch, whichever.
     There { what: String, left: Duration },
 }
 
 impl Command {
     /// The question of those who watch a name. Its reply is a [`Sight`].
-    pub(crate) fn look_at(name: LockName) -> Self {
-        Self::Inspect { name }
+    pub(crate) fn look_at(name: LockName, profile: WireProfile) -> Self {
+        match name.kind() {
+            Kind::CountDownLatch => Self::Count { name, profile },
+            _ => Self::Inspect { name },
+        }
     }
 }
 
@@ -28,7 +33,11 @@ impl Body {
     /// What the reply to [`Command::look_at`] says, or the conflict that makes the key no lock of
     /// this kind. `None`: it is the reply to something else.
     pub(crate) fn sight(self, kind: Kind) -> Option<Result<Sight, &'static str>> {
-        let Self::Inspect(state) = self else { return None };
+        let state = match self {
+            Self::Inspect(state) => state,
+            Self::Count(count) => return Some(count.map(sight_of_count)),
+            _ => return None,
+        };
         if let Some(found) = state.conflict(kind) {
             return Some(Err(found));
         }
@@ -39,6 +48,14 @@ impl Body {
             }
             KeyState::Absent | KeyState::ReadWriteLock | KeyState::Other => Sight::Over,
         }))
+    }
+}
+
+/// A count ends only when somebody counts down.
+fn sight_of_count(count: u64) -> Sight {
+    match count {
+        0 => Sight::Over,
+        _ => Sight::There { what: String::new(), left: Duration::MAX },
     }
 }
 
@@ -71,5 +88,14 @@ mod tests {
             assert!(sight(state.clone()).is_err(), "{state:?}");
         }
         assert_eq!(Body::Pong.sight(Kind::Reentrant), None);
+    }
+
+    #[test]
+    fn a_latch_is_over_when_its_count_is_zero() {
+        let sight = |count| Body::Count(count).sight(Kind::CountDownLatch).expect("a look");
+        assert_eq!(sight(Ok(0)), Ok(Sight::Over));
+        assert_eq!(sight(Ok(3)), sight(Ok(1)), "another count is no end");
+        assert!(matches!(sight(Ok(1)), Ok(Sight::There { .. })));
+        assert_eq!(sight(Err("no latch")), Err("no latch"));
     }
 }

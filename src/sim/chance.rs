@@ -22,6 +22,7 @@ pub(super) enum Stream {
     Access,
     Profile,
     Line,
+    Latch,
 }
 
 impl Chance {

@@ -70,6 +70,7 @@ use crate::sim::client::Client;
 use crate::sim::client::Slot;
 use crate::sim::kinds::Rules;
 use crate::sim::kinds::rules_of;
+use crate::sim::latches::Latches;
 use crate::sim::plan::Plan;
 
 /// How late a timer of ours may ring, and mail arrive.
@@ -265,6 +266,7 @@ pub(super) struct Checker {
     pub(super) jumped: bool,
     pub(super) clock_went_back: bool,
     pub(super) fence_was_lost: bool,
+    pub(super) latches: Latches,
     /// By how much the clocks of servers that followed each other differed, in all.
     skew: Duration,
     crashed: Vec<bool>,
@@ -300,6 +302,7 @@ impl Checker {
             jumped: false,
             clock_went_back: false,
             fence_was_lost: false,
+            latches: Latches::new(),
             skew: Duration::ZERO,
             reports: BTreeMap::new(),
             grants: 0,
@@ -475,6 +478,7 @@ impl Checker {
         answer: &Answer,
         to: &Client,
     ) -> Result<(), String> {
+        self.latches.on_answer(client, request, answer)?;
         let ask = to.asks.get(&request);
         let wish = self.wishes.remove(&(client, request));
         if let Answer::Failed(error) = answer {

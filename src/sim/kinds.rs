@@ -110,7 +110,8 @@ pub(super) trait Rules: Sync {
 
 pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
     match kind {
-        Kind::Reentrant => &reentrant::Reentrant,
+        // The latch has no holds.
+        Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
         Kind::Pair => &pair::Pair,
     }
 }

@@ -106,6 +106,7 @@ impl World {
     fn restart(&mut self, process: usize, with_data: bool) {
         let now = self.now;
         if !with_data {
+            self.checker.latches.is_lost = true;
             self.breach_all_at(process, "its server lost its data");
             self.lose_fences(process);
         }
@@ -138,6 +139,7 @@ impl World {
             self.chance.range(0, 20_000) as i64 - 10_000
         };
         let mut replica = self.processes[old].promote(lost, clock, run);
+        self.checker.latches.is_lost = true;
         // What it may still have of slots that have moved away is nobody's.
         let time = replica.time(now);
         for name in self.names.iter().filter(|name| self.places.owner(name.slot()) != old) {
@@ -220,6 +222,7 @@ impl World {
     }
 
     fn step_clock(&mut self, process: usize) {
+        self.checker.latches.is_lost = true;
         let lease = self.plan.lease_us();
         let size = i64::try_from(self.chance.range(150_000, 4 * lease + 200_000)).unwrap_or(0);
         let jump = if self.chance.permille(500) { size } else { -size };
@@ -252,6 +255,7 @@ impl World {
     }
 
     fn flush(&mut self, process: usize) {
+        self.checker.latches.is_lost = true;
         self.breach_all_at(process, "FLUSHALL");
         self.lose_fences(process);
         self.processes[process].keys.flush();

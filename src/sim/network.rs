@@ -391,6 +391,7 @@ impl World {
     ) -> Result<Outcome<Value>, String> {
         let (process, now) = (request.process, self.now);
         let before = self.locks_at(process);
+        let latch_before = self.latch_at(process);
         let views = self.views();
         let refuses = refuses || self.processes[process].is_out_of_memory();
         let outcome = self.processes[process].execute(now, &request.command.to_call());
@@ -399,7 +400,10 @@ impl World {
         self.trace.executed(now, request, &outcome);
         let at = &self.processes[process];
         self.checker.on_executed(now, at, request, &before, &after, &outcome)?;
-        if at.deposed.is_some() {
+        let (is_deposed, latch) = (at.deposed.is_some(), self.latch_at(process));
+        self.checker.latches.is_lost |= is_deposed;
+        self.checker.latches.on_executed(now, &request.command, &latch_before, &latch)?;
+        if is_deposed {
             self.deliver_published(process);
             return Ok(outcome);
         }

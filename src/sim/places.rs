@@ -126,7 +126,13 @@ pub(super) fn keys_of(command: &Command) -> (Option<&LockName>, Vec<String>) {
         | Command::ForceRelease { name, announce, .. } => {
             (Some(name), with_line(vec![name.to_string()], name, announce.line))
         }
-        Command::Inspect { name } => (Some(name), vec![name.to_string()]),
+        Command::Inspect { name } | Command::Count { name, .. } => {
+            (Some(name), vec![name.to_string()])
+        }
+        Command::Operate(operation) => {
+            let name = &operation.name;
+            (Some(name), vec![name.to_string(), name.operation_key(&operation.id)])
+        }
         Command::ReleaseMany(holds) => {
             let keys = |item: &ReleaseItem| {
                 with_line(vec![item.name.to_string()], &item.name, item.announce.line)

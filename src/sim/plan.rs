@@ -187,6 +187,8 @@ pub(super) struct Plan {
     pub(super) at_least: u64,
     /// How often a guard is left to its lease.
     pub(super) leave: u64,
+    /// How often a task uses the latch.
+    pub(super) latch: u64,
     pub(super) shutdown: u64,
     pub(super) think: u64,
     /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a
@@ -256,6 +258,7 @@ impl Plan {
             try_lock: *chance.pick(&[0, 100, 500]),
             at_least: 0,
             leave: 0,
+            latch: 0,
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
             think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
             crowd: false,
@@ -293,6 +296,14 @@ impl Plan {
             leave: *chance.pick(&[0, 0, 30, 100]),
             ..self
         }
+    }
+
+    /// In one of three with a single primary, tasks use a latch, too.
+    pub(super) fn latching(self, chance: &mut Chance) -> Self {
+        if self.primaries.is_some() || !chance.permille(333) {
+            return self;
+        }
+        Self { latch: *chance.pick(&[50, 200, 500]), ..self }
     }
 
     /// In one of five, the first name is of another kind than the reentrant lock, and the others

@@ -74,6 +74,9 @@ impl World {
             _ if self.plan.crowd && depth > 0 => self.release_some(client, task),
             _ if self.plan.crowd => self.acquire(client, task),
             _ if self.chance.permille(self.plan.force) => self.force(client, task),
+            _ if self.plan.latch > 0 && self.chance.permille(self.plan.latch) => {
+                self.use_latch(client, task);
+            }
             0..=1 if self.chance.permille(self.plan.shutdown) => self.shut_down(client, task),
             2..=5 => self.inspect(client, task),
             6..=12 if depth > 0 => self.verify(client, task),

@@ -123,6 +123,9 @@ impl World {
         let own = |stream| Chance::new(seed.number, stream, [0; 3]);
         let plan = Plan::draw(&mut chance);
         let plan = plan.patient(&mut own(Stream::Patience)).keeping(&mut own(Stream::Keeping));
+        // Seeds that found something before there was a latch do without.
+        let latches = seed.with_access_faults;
+        let plan = if latches { plan.latching(&mut own(Stream::Latch)) } else { plan };
         let plan = plan.of_kinds(&mut own(Stream::Kind), seed.kind);
         let plan = plan.with_profile(&mut own(Stream::Profile));
         let plan = match seed.with_access_faults {

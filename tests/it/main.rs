@@ -18,6 +18,7 @@ mod faults;
 mod fred;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod latch;
 mod line;
 mod links;
 mod many_names;

@@ -31,7 +31,7 @@ fn scripts() -> &'static [&'static Script] {
 }
 
 static SUITE: Suite = Suite {
-    kind: Kind::Reentrant,
+    kind: Kind::CountDownLatch,
     scripts,
     keys,
     has_holds: false,

@@ -82,7 +82,7 @@ impl Checker {
             .values()
             .filter(|ask| ask.open && ask.lock.is_some() && !ask.granted)
             .count();
-        let shown = gauges.waiters;
+        let shown = gauges.waiters - client.engine.watchers() as u64;
         if !client.finished && shown != waiting as u64 {
             let open: Vec<_> = client.asks.iter().filter(|(_, ask)| ask.open).collect();
             return Err(format!(

@@ -551,6 +551,8 @@ pub(super) fn own_fields(command: &Command) -> Vec<&str> {
         | Command::Ping
         | Command::Info
         | Command::Permissions(_)
+        | Command::Operate(_)
+        | Command::Count { .. }
         | Command::Inspect { .. } => Vec::new(),
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::backend::Script;
 use crate::base::kind::Kind;
+use crate::kinds::latch::COUNT_DOWN;
+use crate::kinds::latch::TRY_SET_COUNT;
 use crate::sim::kinds::ALL;
 use crate::sim::kinds::named;
 use crate::sim::kinds::rules;
@@ -72,6 +74,25 @@ fn mistakes_in_the_scripts_of_the_pair_are_found() {
         let found = violation(Kind::Pair, broken(script, right, wrong));
         let found = found.unwrap_or_else(|| panic!("{}: {right} is not missed", script.name));
         assert!(found.starts_with(promise), "{}: {right}: {found}", script.name);
+    }
+}
+
+#[test]
+fn mistakes_in_the_scripts_of_the_latch_are_found() {
+    let table = [
+        // An operation is not remembered.
+        (&*COUNT_DOWN, "if before then return say(before) end", "", "P18"),
+        // A caller is told of a count where there was no latch.
+        (&*COUNT_DOWN, "local left = -1", "local left = 0", "P18"),
+        // The same for a count that is set.
+        (&*TRY_SET_COUNT, "if before then return say(before) end", "", "P18"),
+    ];
+    for (script, right, wrong, promise) in table {
+        let script = broken(script, right, wrong);
+        let seeds = (0..400).map(|number| Seed { instead: Some(script), ..Seed::of(number, None) });
+        let found = seeds.filter_map(|seed| run(seed, &Mask::default(), Trace::off()).result.err());
+        let found = found.take(1).next().unwrap_or_else(|| panic!("{right} is not missed"));
+        assert!(found.starts_with(promise), "{right}: {found}");
     }
 }
 

@@ -1,0 +1,79 @@
+//! Operations of kinds without holds: each is done once, however often its command arrives.
+
+use std::time::Duration;
+
+use crate::backend::Call;
+use crate::backend::ScriptCall;
+use crate::backend::words::Words;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
+use crate::kinds::command::Announce;
+use crate::kinds::command::ServerTime;
+use crate::kinds::latch;
+
+/// How long the server keeps the outcome of an operation after its `not_after`.
+pub(crate) const KEPT: Duration = Duration::from_secs(10);
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    CountDown,
+    /// Unless there is a count.
+    SetCount {
+        count: u32,
+        /// In ms; 0: it stays.
+        life: u64,
+    },
+    Delete,
+}
+
+impl Change {
+    /// For logs and errors.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::CountDown => "count_down",
+            Self::SetCount { .. } => "try_set_count",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// The command of an operation. All its copies are equal.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Operation {
+    pub(crate) name: LockName,
+    pub(crate) change: Change,
+    /// Unique among all operations of all clients.
+    pub(crate) id: String,
+    pub(crate) not_after: ServerTime,
+    pub(crate) announce: Announce,
+    pub(crate) profile: WireProfile,
+}
+
+impl Operation {
+    pub(super) fn to_call(&self) -> Call {
+        let keys: Words = [self.name.as_str(), &self.name.operation_key(&self.id)].into();
+        let args = Words::with_capacity(128)
+            .with_number(self.not_after.0)
+            .with_number(u32::try_from(KEPT.as_millis()).unwrap_or(u32::MAX))
+            .with(latch::format(self.profile));
+        let args = self.announce.add_to(args);
+        let args = match self.change {
+            Change::SetCount { count, life } => args.with_number(count).with_number(life),
+            Change::CountDown | Change::Delete => args,
+        };
+        Call::Script(Box::new(ScriptCall::new(latch::script_of(self.change), keys, args)))
+    }
+}
+
+/// What became of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operated {
+    /// Done, with the number that it left.
+    Done(u64),
+    /// There was nothing to be done.
+    Nothing,
+    /// Too late, and nothing is known of an earlier copy.
+    Late,
+    Conflict(&'static str),
+}
