@@ -57,7 +57,8 @@ impl Engine {
     fn drive(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(request) = name.contender() else { return self.settle(name_id) };
-        let wanted = self.queues.waiters.get(&request).map_or(Share::ONE, |waiter| waiter.share);
+        let waiter = || self.queues.waiters.get(&request);
+        let wanted = || waiter().map_or(Share::ONE, |waiter| waiter.share);
         let in_the_way = self.holds.in_the_way(name, wanted).filter(|_| !seeded!(OwnHoldFirst));
         if let Some(hold) = in_the_way.map(|hold| hold.id) {
             self.cx.timers.clear(TimerKey::Try(name_id));
@@ -487,7 +488,10 @@ impl Engine {
     /// those of this client.
     fn has_room(&self, name_id: u64, granted: Share) -> bool {
         let Some(name) = self.queues.names.get(&name_id) else { return false };
-        self.holds.in_the_way(name, granted).is_none()
+        let kind = name.lock.kind();
+        // Of most kinds two do not fit, and then the holds need not be looked at.
+        kind.admits(kind.taken_by(granted), granted)
+            && self.holds.in_the_way(name, || granted).is_none()
     }
 
     pub(super) fn on_refused(&mut self, id: u64, pttl: i64, holder: String, place: Option<Place>) {

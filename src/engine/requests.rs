@@ -117,7 +117,7 @@ impl Engine {
 
     fn enqueue(&mut self, name_id: u64, request: RequestId, mut waiter: Waiter) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let in_the_way = self.holds.in_the_way(name, waiter.share).map(Hold::is_kept);
+        let in_the_way = self.holds.in_the_way(name, || waiter.share).map(Hold::is_kept);
         let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
         // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
         // not give.
@@ -225,7 +225,7 @@ impl Engine {
             name.contest().was_presumed_since(waiter.since)
                 && !self.is_in_trouble(name, waiter.share)
         };
-        match self.holds.in_the_way(name, waiter.share) {
+        match self.holds.in_the_way(name, || waiter.share) {
             Some(hold) if hold.is_kept() => true,
             Some(_) => presumed(),
             None => name.contest().was_refused_since(waiter.since) || presumed(),
@@ -243,7 +243,7 @@ impl Engine {
 
     /// What the release has met that is in the way of this share.
     pub(super) fn release_trouble(&self, name: &NameRecord, wanted: Share) -> Option<&str> {
-        self.holds.in_the_way(name, wanted)?.release().last_failure.as_deref()
+        self.holds.in_the_way(name, || wanted)?.release().last_failure.as_deref()
     }
 
     /// Takes a waiter out and answers it.
@@ -339,7 +339,7 @@ impl Engine {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(contender) = name.contender() else { return };
         let Waiter { since, share, .. } = self.queues.waiters[&contender];
-        let Some(id) = self.holds.in_the_way(name, share).map(|hold| hold.id) else { return };
+        let Some(id) = self.holds.in_the_way(name, || share).map(|hold| hold.id) else { return };
         let lock = name.lock.clone();
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if self.cx.now.since(hold.begun.max(since)) < LONG_WAIT {
