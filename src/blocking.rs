@@ -76,6 +76,7 @@
 //! | [`Mutex`](crate::Mutex) | [`Mutex`] |
 //! | [`Guard`](crate::Guard) | [`Guard`] of a mutex, [`ReentrantGuard`] of a reentrant lock, which is not `Send` |
 //! | [`SingleFlight`](crate::SingleFlight), which drops a computation whose lock is lost | [`SingleFlight`], which does not |
+//! | [`CountDownLatch`](crate::CountDownLatch), a wait with a limit by a timer of yours | [`CountDownLatch`], with [`wait_for`](CountDownLatch::wait_for) |
 //! | `select!` with [`lost`](crate::Guard::lost) | [`lost_within`](Guard::lost_within) |
 //! | [`LossSignal`](crate::LossSignal) for another task | [`LossSignal`] for another thread |
 //!
@@ -85,6 +86,7 @@
 
 mod client;
 mod guard;
+mod latch;
 mod loss_signal;
 mod mutex;
 mod reentrant;
@@ -94,6 +96,7 @@ mod wait;
 pub use client::LockClient;
 pub use guard::Guard;
 pub use guard::ReentrantGuard;
+pub use latch::CountDownLatch;
 pub use loss_signal::LossSignal;
 pub use mutex::Mutex;
 pub use reentrant::ReentrantLock;

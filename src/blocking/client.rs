@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::stats::Link;
 use crate::base::stats::Stats;
+use crate::blocking::latch::CountDownLatch;
 use crate::blocking::mutex::Mutex;
 use crate::blocking::reentrant::ReentrantLock;
 use crate::blocking::single_flight::SingleFlight;
@@ -83,6 +84,15 @@ impl LockClient {
     /// As [`LockClient::single_flight`](crate::LockClient::single_flight).
     pub fn single_flight(&self, name: impl AsRef<str>) -> Result<SingleFlight> {
         self.0.single_flight(name).map(SingleFlight::new)
+    }
+
+    /// The count-down latch of that name. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::count_down_latch`](crate::LockClient::count_down_latch).
+    pub fn count_down_latch(&self, name: impl AsRef<str>) -> Result<CountDownLatch> {
+        self.0.count_down_latch(name).map(CountDownLatch::new)
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.

@@ -346,6 +346,32 @@ fn of_many_threads_that_want_a_value_one_computes_it() {
     eventually("the lock is free", || is_free(&server));
 }
 
+// ---- the latch
+
+#[test]
+fn threads_that_wait_for_a_latch_go_on_when_its_count_is_0() {
+    let (server, client) = world();
+    let other = self::client(&server).count_down_latch(NAME).unwrap();
+    let latch = client.count_down_latch(NAME).unwrap();
+    assert!(latch.wait_for(BOUND).unwrap(), "there is none");
+    assert!(latch.try_set_count(2).unwrap() && !other.try_set_count_for(3, BOUND).unwrap());
+    assert!(!latch.wait_for(SHORT).unwrap());
+    let behind = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waits = || {
+            latch.wait().unwrap();
+            behind.fetch_add(1, Ordering::Relaxed);
+        };
+        let waiting = [(); 10].map(|()| scope.spawn(waits));
+        assert_eq!(other.count_down().unwrap(), 1);
+        assert_eq!((latch.count().unwrap(), behind.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!(other.count_down().unwrap(), 0);
+        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(behind.load(Ordering::Relaxed), 10);
+    assert!(!latch.delete().unwrap());
+}
+
 // ---- beside async code
 
 fn fly(client: &blocking::LockClient) -> Result<Result<(), Error>, Error> {
@@ -355,6 +381,7 @@ fn fly(client: &blocking::LockClient) -> Result<Result<(), Error>, Error> {
 /// Every call that waits is refused, and nothing was sent.
 fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, place: &str) {
     let (mutex, lock) = (client.mutex(NAME).unwrap(), client.reentrant_lock(NAME).unwrap());
+    let latch = client.count_down_latch("latch").unwrap();
     let before = look::script_runs(&mut server.connection());
     for (call, name) in [
         (mutex.lock().map(drop), "Mutex::lock"),
@@ -367,6 +394,8 @@ fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, pl
         (lock.holder().map(drop), "ReentrantLock::holder"),
         (lock.force_unlock().map(drop), "ReentrantLock::force_unlock"),
         (fly(client).map(drop), "SingleFlight::run"),
+        (latch.wait(), "CountDownLatch::wait"),
+        (latch.count_down().map(drop), "CountDownLatch::count_down"),
         (client.ping(), "LockClient::ping"),
         (client.preflight(NAME).map(drop), "LockClient::preflight"),
         (client.shutdown(BOUND).map(drop), "LockClient::shutdown"),
