@@ -8,6 +8,8 @@ use crate::flights;
 use crate::latches;
 use crate::leases;
 use crate::line;
+use crate::numbers;
+use crate::permits;
 use crate::read_write::holds;
 use crate::read_write::order;
 use crate::wakeups;
@@ -86,6 +88,8 @@ pub fn models() -> Vec<Model> {
         latches::model(),
         holds::model(),
         order::model(),
+        permits::model(),
+        numbers::model(),
     ]
 }
 
