@@ -41,6 +41,8 @@ pub(crate) mod reentrant;
 pub(crate) mod reply;
 #[cfg(all(test, feature = "in-memory"))]
 mod script_tests;
+#[cfg(all(test, repository))]
+pub(crate) mod semaphore;
 pub(crate) mod share;
 pub(crate) mod sight;
 
@@ -75,6 +77,8 @@ impl Kind {
             Self::CountDownLatch => &reentrant::SCRIPTS,
             #[cfg(all(test, repository))]
             Self::Pair => &pair::SCRIPTS,
+            #[cfg(all(test, repository))]
+            Self::Semaphore => &semaphore::SCRIPTS,
         }
     }
 
@@ -87,6 +91,9 @@ impl Kind {
             Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => taken.exclusive <= 2,
+            // Somebody may have set another number: only the server knows.
+            #[cfg(all(test, repository))]
+            Self::Semaphore => true,
         }
     }
 
@@ -98,6 +105,8 @@ impl Kind {
             Self::CountDownLatch => Share::NOTHING,
             #[cfg(all(test, repository))]
             Self::Pair => Share::exclusive(share.exclusive.min(1)),
+            #[cfg(all(test, repository))]
+            Self::Semaphore => share,
         }
     }
 
@@ -107,7 +116,7 @@ impl Kind {
             Self::Reentrant => true,
             Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
-            Self::Pair => false,
+            Self::Pair | Self::Semaphore => false,
         }
     }
 
@@ -116,6 +125,8 @@ impl Kind {
         match self {
             Self::Reentrant => profile.has_lines(),
             Self::CountDownLatch => false,
+            #[cfg(all(test, repository))]
+            Self::Semaphore => profile.has_lines(),
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
@@ -128,6 +139,9 @@ impl Kind {
             Self::CountDownLatch => 2,
             #[cfg(all(test, repository))]
             Self::Pair => 4,
+            // What kind it is, and the number.
+            #[cfg(all(test, repository))]
+            Self::Semaphore => 2,
         }
     }
 }

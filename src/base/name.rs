@@ -141,6 +141,14 @@ impl LockName {
         }
     }
 
+    /// The permits of a semaphore of this name. As in a channel, a name that contains a brace is not
+    /// put in braces.
+    #[cfg(all(test, repository))]
+    pub(crate) fn permits_key(&self) -> String {
+        let name = self.as_str();
+        if name.contains('{') { format!("{name}:timeout") } else { format!("{{{name}}}:timeout") }
+    }
+
     /// The waiting line of this name. Two names never have the same one.
     pub(crate) fn line_key(&self) -> String {
         let mut key = String::with_capacity(LINE_PREFIX.len() + self.as_str().len() + 4);
@@ -469,6 +477,17 @@ mod tests {
             let mut words = "before ".to_owned();
             name.add_line_key(&mut words);
             assert_eq!(words, format!("before {line}"));
+        }
+    }
+
+    #[test]
+    #[cfg(repository)]
+    fn permits_are_in_the_slot_of_their_name() {
+        for (text, permits) in
+            [("exports", "{exports}:timeout"), ("{a}b", "{a}b:timeout"), ("a{b}c", "a{b}c:timeout")]
+        {
+            let name = LockName::new(text).unwrap();
+            assert_eq!((name.permits_key().as_str(), slot_of(permits)), (permits, name.slot()));
         }
     }
 

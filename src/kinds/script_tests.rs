@@ -54,6 +54,9 @@ pub(crate) struct Suite {
     /// Whether what this key has for this field or member is a time: its end, in ms on the server's
     /// clock.
     pub(crate) is_end: fn(&str, &str) -> bool,
+    /// Whether members are in the order of their ends, so that two calls must not be in the same
+    /// millisecond.
+    pub(crate) orders_ends: bool,
     /// What counts at this time in ms of the fields of a lock's hash: without what is over by
     /// itself.
     pub(crate) valid: fn(&Fields, i64) -> Vec<(String, String)>,
@@ -99,6 +102,7 @@ impl Suite {
         listened: &[("ch", false), ("ch", true), ("client", false)],
         keys: text::keys_of_rows,
         is_end: |_, _| false,
+        orders_ends: false,
         valid: |fields, _| fields.to_vec(),
         may_be: |_| true,
         has_holds: true,

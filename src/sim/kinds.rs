@@ -7,6 +7,7 @@
 
 mod pair;
 mod reentrant;
+mod semaphore;
 mod tests;
 
 use smallvec::SmallVec;
@@ -113,6 +114,7 @@ pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
         // The latch has no holds.
         Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
         Kind::Pair => &pair::Pair,
+        Kind::Semaphore => &semaphore::Semaphore,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::support::ROOT;
 use crate::support::look;
 use crate::support::redis_server::RedisServer;
 
-const FUNCTIONS: [&str; 8] = [
+const FUNCTIONS: [&str; 9] = [
     "redis.call",
     "redis.pcall",
     "pcall",
@@ -17,6 +17,7 @@ const FUNCTIONS: [&str; 8] = [
     "math.floor",
     "string.byte",
     "string.format",
+    "string.match",
     "type",
 ];
 /// What may stand in front of a bracket or after a dot beside the functions.

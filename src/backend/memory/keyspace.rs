@@ -32,7 +32,8 @@ use crate::backend::words::Words;
 
 /// The globals that scripts have besides `redis`, `KEYS` and `ARGV`.
 const GLOBALS: [&str; 3] = ["pcall", "tonumber", "type"];
-const LIBRARIES: [(&str, &[&str]); 2] = [("math", &["floor"]), ("string", &["byte", "format"])];
+const LIBRARIES: [(&str, &[&str]); 2] =
+    [("math", &["floor"]), ("string", &["byte", "format", "match"])];
 
 /// Protects the globals as Redis does.
 const PROTECTION: &str = r#"

@@ -10,8 +10,9 @@ use crate::backend::memory::store::Stored;
 use crate::kinds::script_tests::Server;
 use crate::kinds::script_tests::Suite;
 
-/// From one call to the next.
+/// From one call to the next; and if their milliseconds have to be different.
 const STEP_US: i64 = 100;
+const LONG_STEP_US: i64 = 1_100;
 
 pub(crate) struct Memory {
     pub(crate) suite: &'static Suite,
@@ -32,7 +33,7 @@ impl Memory {
 
     /// The time at which the next call will run.
     pub(crate) fn next_time(&self) -> i64 {
-        self.now_us + STEP_US
+        self.now_us + if self.suite.orders_ends { LONG_STEP_US } else { STEP_US }
     }
 }
 
@@ -42,7 +43,7 @@ impl Server for Memory {
     }
 
     fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
-        self.now_us += STEP_US;
+        self.now_us = self.next_time();
         match self.instead.filter(|instead| instead.name == call.script.name) {
             Some(script) => self.keyspace.run(self.now_us, &ScriptCall { script, ..call.clone() }),
             None => self.keyspace.run(self.now_us, call),

@@ -49,6 +49,12 @@ impl Redis {
         Self { suite, connection, subscriber, loaded, _server: server }
     }
 
+    /// Returns when the clock of the server shows another millisecond.
+    pub(crate) fn next_millisecond(&mut self) {
+        let before = self.now_us() / 1_000;
+        while self.now_us() / 1_000 == before {}
+    }
+
     /// None where the server lacks what the check of that name is about.
     pub(crate) fn fit_for(suite: &'static Suite, check: &str) -> Option<Self> {
         let needs = suite.needs_redis_7.iter().find(|(name, _)| *name == check);

@@ -17,7 +17,7 @@ use crate::kinds::script_tests::last_word;
 const UNIT_MS: i64 = 1_000_000;
 /// The times to live that scripts set by themselves are much shorter. What is left of one of these
 /// is written as the whole.
-const SHORT: [(&str, i64); 2] = [("1.5s", 1_500), ("12s", 12_000)];
+const SHORT: [(&str, i64); 3] = [("1.5s", 1_500), ("12s", 12_000), ("13.5s", 13_500)];
 /// Less than this is written as nothing.
 const NOTHING_MS: i64 = 10;
 
@@ -226,7 +226,7 @@ fn keys_are_shown_as_they_were_written() {
     let dump: Vec<Dumped> = parse_keys(text, now_us).into_iter().map(dumped).collect();
     assert_eq!(show_keys(&SUITE, &dump, &Times::default(), now_us), text);
     assert_eq!(
-        [9, 10, 1_500, 1_501, 12_000, 12_001].map(left),
-        ["0", "1.5s", "1.5s", "12s", "12s", "0"]
+        [9, 10, 1_500, 1_501, 12_000, 12_001, 13_500, 13_501].map(left),
+        ["0", "1.5s", "1.5s", "12s", "12s", "13.5s", "13.5s", "0"]
     );
 }

@@ -164,6 +164,9 @@ impl Together {
         let memory = self.memory.step(call);
         self.same_to_the_digit(&model, &memory);
         if let Some(redis) = &mut self.redis {
+            if self.suite.orders_ends {
+                redis.next_millisecond();
+            }
             let redis = redis.step(on_redis);
             self.same_on_redis(&model, call, &redis, on_redis);
         }

@@ -1,0 +1,55 @@
+//! The scripts of `lua/semaphore/`.
+
+use std::sync::LazyLock;
+
+use crate::backend::Script;
+use crate::kinds::Scripts;
+use crate::kinds::reentrant;
+
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(
+    "semaphore/acquire",
+    includes "semaphore/body/permits", "semaphore/body/take", "semaphore/body/pass_on", "semaphore/body/look"
+);
+pub(crate) static RELEASE: LazyLock<Script> = script!(
+    "semaphore/release",
+    includes "semaphore/body/permits", "semaphore/body/take", "semaphore/body/give_up", "semaphore/body/pass_on"
+);
+pub(crate) static RELEASE_AT: LazyLock<Script> = script!(
+    "semaphore/release_at",
+    includes "semaphore/body/permits", "semaphore/body/take", "semaphore/body/give_up"
+);
+pub(crate) static RENEW: LazyLock<Script> =
+    script!("semaphore/renew", includes "semaphore/body/permits", "semaphore/body/take");
+pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
+    "semaphore/force_release",
+    includes "semaphore/body/permits", "semaphore/body/give_up"
+);
+pub(crate) static SET_PERMITS: LazyLock<Script> = script!(
+    "semaphore/set_permits",
+    includes "semaphore/body/look"
+);
+pub(crate) static INSPECT: Script = script!("semaphore/inspect");
+
+/// A hand-off is never sent, nor are releases of many.
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: &ACQUIRE,
+    release: &RELEASE,
+    undo: &RELEASE,
+    release_many: &reentrant::RELEASE_MANY,
+    release_at: &RELEASE_AT,
+    renew: &RENEW,
+    hand_off: &reentrant::HAND_OFF,
+    inspect: &INSPECT,
+    force_release: &FORCE_RELEASE,
+});
+
+/// Every script, for tests.
+pub(crate) fn all() -> &'static [&'static Script] {
+    static ALL: LazyLock<[&Script; 7]> = LazyLock::new(|| {
+        [&ACQUIRE, &RELEASE, &RELEASE_AT, &RENEW, &FORCE_RELEASE, &SET_PERMITS, &INSPECT]
+    });
+    &*ALL
+}
+
+#[cfg(feature = "in-memory")]
+mod script_tests;
