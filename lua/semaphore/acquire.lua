@@ -95,8 +95,12 @@ if type(taken) == "table" then
   return {-4, now, 9}
 end
 
-local mine = redis.call("ZSCORE", permits, permit_of(field, 1))
-local reserved = mine and tonumber(mine) > now_ms
+-- Whether all of its permits are there.
+local reserved = true
+for i = 1, want do
+  local mine = redis.call("ZSCORE", permits, permit_of(field, i))
+  if not mine or tonumber(mine) <= now_ms then reserved = false end
+end
 local others, has_place = line, nil
 if not reserved then
   if not line then return {-5, now} end
@@ -180,7 +184,7 @@ local refused = take(permits, field, want, lease, now_ms)
 if refused then return refused end
 -- What is left goes to those behind it.
 if others then
-  if not reserved then taken = taken + want end
+  taken = redis.call("ZCARD", permits)
   pass_on(permits, heard, line, number, taken, BEHIND_ALL, now_ms, channel, verb)
 end
 return {1, now, token}

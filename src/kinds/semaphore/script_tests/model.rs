@@ -330,8 +330,7 @@ fn acquire(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Found {
         Err(conflict) => return Ok(conflict),
     };
     let Ok(held) = valid(server, place.permits) else { return Ok(answer(-4, &[9])) };
-    let first_id = hold.permits().next().unwrap();
-    let has = held.iter().any(|(_, id)| *id == first_id);
+    let has = hold.permits().all(|own| held.iter().any(|(_, id)| *id == own));
     if !has {
         if let Some(refused) = attempt(server, &place, &hold, number, mode, ticket, hears) {
             return Ok(refused);

@@ -389,6 +389,22 @@ pub(super) const ACQUIRE: &[Row] = &[
         "fence=T lock={kind:semaphore}@5 permits=(a:1:2:1:@3)@9",
         "",
     ),
+    // If somebody has removed a part of that, it is asked for like something new.
+    (
+        "line=(c:1:2:5)@12s lock={kind:semaphore}@5 permits=(a:2:2:1:@1,b:1:2:1:@5)@5",
+        "+acquire a:2:2 3M soon again 4 1 ch PUBLISH",
+        "0 T @1 a:2:2 4 0",
+        "heard=(a:2:2:1:@0)@12s line=(a:2:2:4,c:1:2:5)@12s lock={kind:semaphore}@5 \
+         permits=(a:2:2:1:@1,b:1:2:1:@5)@5",
+        "",
+    ),
+    (
+        "lock={kind:semaphore}@5 permits=(a:2:3:2:@1)@5",
+        "acquire a:2:3 3M soon again 5 1 ch PUBLISH",
+        "-5 T",
+        "=",
+        "",
+    ),
     // More than there are by now, but reserved.
     (
         "lock={kind:semaphore,permits:1} permits=(a:2:2:1:@1,a:2:2:2:@1)@5",
