@@ -40,6 +40,9 @@ const NO_FILES: &[&str] = &[
     "**/script_tests.rs",
     "**/script_tests/**",
     "src/kinds/pair.rs",
+    // Built for tests only, like the kind above.
+    "src/kinds/read_write.rs",
+    "src/kinds/semaphore.rs",
 ];
 /// Of the simulation, for each mutant.
 const SEEDS: &str = "0..60";
