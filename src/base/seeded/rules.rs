@@ -157,7 +157,7 @@ rules! {
     /// A lost hold wakes the waiters of its name in the same client.
     LossWakes: Test("engine::tests::details::a_local_loss_wakes_a_contender_that_would_sleep_on"),
     /// The duty to try passes on with the contender's role.
-    DutyPassesOn: Sim(1_000),
+    DutyPassesOn: Test("engine::tests::waiting::the_role_passes_on_with_a_pending_wake_up"),
     /// A contender sleeps at most until the holder's time to live ends.
     SleepEndsWithKey: Sim(100),
     /// A contender never sleeps without an end.
@@ -229,7 +229,9 @@ rules! {
     /// What is reserved for a waiter is a reason to try.
     OwnReservationWakes: Sim(100),
     /// At the end of another's reservation the first in line try.
-    ReservationIsTimed: Sim(500),
+    ReservationIsTimed: Test(
+        "engine::tests::line::only_the_first_eight_try_when_a_reservation_of_another_is_over"
+    ),
     /// A release of the lock alone is followed by one with the line.
     LineIsOwed: Test(
         "engine::tests::line::a_release_whose_line_is_out_of_reach_names_the_lock_alone_and_owes_one_with_the_line"
