@@ -36,7 +36,7 @@ use crate::locks::lock::Lock;
 use crate::locks::lock::unexpected;
 use crate::locks::mutex::Mutex;
 use crate::locks::reentrant::ReentrantLock;
-use crate::locks::single_flight::Crews;
+use crate::locks::single_flight::CallerGroups;
 use crate::locks::single_flight::SingleFlight;
 use crate::settings::config::Topology;
 
@@ -64,7 +64,7 @@ pub struct LockClient {
     /// Put before every lock name.
     prefix: Prefix,
     /// Callers of single flights that wait for one of them.
-    crews: Crews,
+    groups: CallerGroups,
 }
 
 impl LockClient {
@@ -144,7 +144,7 @@ impl LockClient {
     /// As [`reentrant_lock`](Self::reentrant_lock).
     pub fn single_flight(&self, name: impl AsRef<str>) -> Result<SingleFlight> {
         let lock = Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?;
-        Ok(SingleFlight::new(lock, self.crews.clone()))
+        Ok(SingleFlight::new(lock, self.groups.clone()))
     }
 
     /// The count-down latch of that name. Nothing is sent; call this wherever you need it.

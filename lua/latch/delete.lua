@@ -27,19 +27,13 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 -- include latch/body/count.lua
 -- include latch/body/memory.lua
+-- include latch/body/say.lua
 
 if not not_after or not_after % 1 ~= 0 then return {-9, now, 1} end
 if not keep or keep < 1 or keep % 1 ~= 0 then return {-9, now, 2} end
 if format ~= "hash" and format ~= "string" then return {-9, now, 3} end
 if not channel or #channel == 0 then return {-9, now, 4} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 5} end
-
--- What is kept: 1 removed; 0 there was no latch; -10 and less, the key was no latch.
-local function say(done)
-  if done == 1 then return {1, now} end
-  if done == 0 then return {0, now} end
-  return {-4, now, -10 - done}
-end
 
 local before = tonumber(redis.call("GET", op))
 if before then return say(before) end

@@ -30,6 +30,7 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 -- include latch/body/count.lua
 -- include latch/body/memory.lua
+-- include latch/body/say.lua
 
 if not not_after or not_after % 1 ~= 0 then return {-9, now, 1} end
 if not keep or keep < 1 or keep % 1 ~= 0 then return {-9, now, 2} end
@@ -38,13 +39,6 @@ if not channel or #channel == 0 then return {-9, now, 4} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 5} end
 if not count or count < 1 or count > 4294967295 or count % 1 ~= 0 then return {-9, now, 6} end
 if not latch_life or latch_life < 0 or latch_life % 1 ~= 0 then return {-9, now, 7} end
-
--- What is kept: 1 set; 0 there was a count; -10 and less, the key was no latch.
-local function say(done)
-  if done == 1 then return {1, now} end
-  if done == 0 then return {0, now} end
-  return {-4, now, -10 - done}
-end
 
 local before = tonumber(redis.call("GET", op))
 if before then return say(before) end

@@ -39,7 +39,7 @@ use crate::driver::Setup;
 use crate::engine::event::Answer;
 use crate::kinds::reentrant::several;
 use crate::locks::lock::unexpected;
-use crate::locks::single_flight::Crews;
+use crate::locks::single_flight::CallerGroups;
 use crate::settings::address_map::AddressMap;
 use crate::settings::address_map::MappedAddress;
 use crate::settings::config::Config;
@@ -559,8 +559,8 @@ impl LockClientBuilder {
             Setup { config, clock: parts.clock, address: parts.address, backend: parts.backend };
         let shared = driver::start(parts.place, setup)?;
         let DriverParts { topology, other_database, .. } = parts;
-        let crews = Crews::new();
-        Ok(LockClient { shared, topology, other_database, prefix, crews })
+        let groups = CallerGroups::new();
+        Ok(LockClient { shared, topology, other_database, prefix, groups })
     }
 
     fn config(&self) -> Result<Config> {

@@ -9,10 +9,9 @@ use crate::kinds::operation::Change;
 
 pub(crate) static COUNT_DOWN: LazyLock<Script> =
     script!("latch/count_down", includes "latch/body/count", "latch/body/memory");
-pub(crate) static TRY_SET_COUNT: LazyLock<Script> =
-    script!("latch/try_set_count", includes "latch/body/count", "latch/body/memory");
+pub(crate) static TRY_SET_COUNT: LazyLock<Script> = script!("latch/try_set_count", includes "latch/body/count", "latch/body/memory", "latch/body/say");
 static DELETE: LazyLock<Script> =
-    script!("latch/delete", includes "latch/body/count", "latch/body/memory");
+    script!("latch/delete", includes "latch/body/count", "latch/body/memory", "latch/body/say");
 pub(super) static LOOK: LazyLock<Script> = script!("latch/look", includes "latch/body/count");
 
 pub(super) fn script_of(change: Change) -> &'static Script {

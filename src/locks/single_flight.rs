@@ -1,6 +1,6 @@
 //! Single flight: of many callers that want a value, one computes it.
 
-mod crews;
+mod groups;
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::locks::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 
-pub(crate) use crews::Crews;
+pub(crate) use groups::CallerGroups;
 
-use crews::Pilot;
-use crews::Role;
+use groups::Delegate;
+use groups::Role;
 
 /// What a lookup has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,13 +96,13 @@ pub enum Lookup<T> {
 #[must_use = "it does nothing before `run` is called"]
 pub struct SingleFlight {
     lock: Lock,
-    crews: Crews,
+    groups: CallerGroups,
     options: LockOptions,
 }
 
 impl SingleFlight {
-    pub(crate) fn new(lock: Lock, crews: Crews) -> Self {
-        Self { lock, crews, options: LockOptions::new() }
+    pub(crate) fn new(lock: Lock, groups: CallerGroups) -> Self {
+        Self { lock, groups, options: LockOptions::new() }
     }
 
     /// The name of its lock.
@@ -177,28 +177,28 @@ impl SingleFlight {
     {
         self.lock.check_process()?;
         let name = self.lock.lock_name();
-        let (pilot, stale, inherited) = match lookup().await {
+        let (delegate, stale, inherited) = match lookup().await {
             Ok(Lookup::Fresh(value)) => return Ok(Ok(value)),
             Err(error) => return Ok(Err(error)),
-            Ok(Lookup::Stale(value)) => match self.crews.enter(name) {
-                Some(pilot) => (pilot, Some(value), false),
+            Ok(Lookup::Stale(value)) => match self.groups.enter(name) {
+                Some(delegate) => (delegate, Some(value), false),
                 // Another caller of this client sees to it.
                 None => return Ok(Ok(value)),
             },
-            Ok(Lookup::Missing) => match self.crews.join(name).await {
-                Role::Pilot(pilot) => (pilot, None, false),
-                Role::Heir(pilot) => (pilot, None, true),
+            Ok(Lookup::Missing) => match self.groups.join(name).await {
+                Role::Delegate(delegate) => (delegate, None, false),
+                Role::Successor(delegate) => (delegate, None, true),
                 Role::Served(result) => return result.map(Ok),
             },
         };
-        self.fly(pilot, stale, inherited, lookup, compute).await
+        self.act_for_group(delegate, stale, inherited, lookup, compute).await
     }
 
     /// Deals with the lock for all callers of this client. `stale` is what the caller has found;
     /// `looks`: it has waited since then, and looks again first.
-    async fn fly<T, E, L>(
+    async fn act_for_group<T, E, L>(
         &self,
-        pilot: Pilot<T>,
+        delegate: Delegate<T>,
         mut stale: Option<T>,
         mut looks: bool,
         lookup: impl Fn() -> L,
@@ -211,25 +211,25 @@ impl SingleFlight {
         loop {
             if looks {
                 // Who comes from here on may know more than this look will find.
-                pilot.close();
+                delegate.close();
                 match lookup().await {
-                    Ok(Lookup::Fresh(value)) => return Ok(Ok(pilot.land(value))),
+                    Ok(Lookup::Fresh(value)) => return Ok(Ok(delegate.serve(value))),
                     Ok(Lookup::Stale(value)) => stale = Some(value),
                     Ok(Lookup::Missing) => {}
                     Err(error) => return Ok(Err(error)),
                 }
             }
             match (self.lock.try_lead(self.options).await, stale.take()) {
-                (Ok(Ok(guard)), _) => return self.lead(pilot, guard, lookup, compute).await,
-                (Err(error), _) if !error.is_transient() => return Err(pilot.crash(error)),
+                (Ok(Ok(guard)), _) => return self.lead(delegate, guard, lookup, compute).await,
+                (Err(error), _) if !error.is_transient() => return Err(delegate.fail(error)),
                 // Found for all that have waited for it.
-                (_, Some(value)) if looks => return Ok(Ok(pilot.land(value))),
+                (_, Some(value)) if looks => return Ok(Ok(delegate.serve(value))),
                 (_, Some(value)) => return Ok(Ok(value)),
-                (Err(error), None) => return Err(pilot.crash(error)),
+                (Err(error), None) => return Err(delegate.fail(error)),
                 (Ok(Err(_)), None) => {}
             }
             if let Err(error) = self.lock.watch().await {
-                return Err(pilot.crash(error));
+                return Err(delegate.fail(error));
             }
             looks = true;
         }
@@ -238,7 +238,7 @@ impl SingleFlight {
     /// Looks once more, since others may have computed the value meanwhile, and computes it.
     async fn lead<T, E, L>(
         &self,
-        pilot: Pilot<T>,
+        delegate: Delegate<T>,
         guard: Guard,
         lookup: impl Fn() -> L,
         compute: impl AsyncFnOnce(&Guard) -> std::result::Result<T, E>,
@@ -247,20 +247,20 @@ impl SingleFlight {
         T: Clone + Send + 'static,
         L: Future<Output = std::result::Result<Lookup<T>, E>>,
     {
-        pilot.close();
+        delegate.close();
         let looked = match guard.run(lookup()).await? {
             Ok(Lookup::Fresh(value)) => Ok(value),
             Ok(Lookup::Stale(_) | Lookup::Missing) => {
-                pilot.open();
+                delegate.open();
                 guard.run(compute(&guard)).await?
             }
             Err(error) => Err(error),
         };
         match looked {
             // The value is stored. The release goes on in the background.
-            Ok(value) => Ok(Ok(pilot.land(value))),
+            Ok(value) => Ok(Ok(delegate.serve(value))),
             Err(error) => {
-                // So that the next pilot of this client finds the lock free. If the release fails
+                // So that the next delegate of this client finds the lock free. If the release fails
                 // it goes on, like that of a dropped guard.
                 let _: std::result::Result<(), Error> = guard.unlock().await;
                 Ok(Err(error))

@@ -1,8 +1,8 @@
 //! Single flight: many callers want a value that is missing; one of them computes it, and the
 //! others wait for that without taking the lock.
 //!
-//! Each client is a process. One of its callers, the pilot, deals with the lock for all callers of
-//! the process; the others follow it. A pilot that is refused watches the holder: it subscribes,
+//! Each client is a process. One of its callers, the delegate, deals with the lock for all callers of
+//! the process; the others follow it. A delegate that is refused watches the holder: it subscribes,
 //! looks who has the lock, and sleeps until that one is gone. Looks at the lock take time, and
 //! messages may come meanwhile; an attempt and a look for the value are one step each.
 
@@ -29,7 +29,7 @@ pub struct Scope {
     pub deaths: u8,
     /// How often a leader's lease ends although its process lives.
     pub losses: u8,
-    /// How often a pilot gives up.
+    /// How often a delegate gives up.
     pub cancels: u8,
     /// How often the value vanishes.
     pub removals: u8,
@@ -46,10 +46,10 @@ pub struct Flights {
     pub(crate) switch: Option<Switch>,
 }
 
-/// What the pilot of a client does.
+/// What the delegate of a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
-    /// There is no pilot.
+    /// There is no delegate.
     None,
     Look,
     Try,
@@ -148,7 +148,7 @@ impl Client {
             && self.inspection == Inspection::None
     }
 
-    /// The value is there for the pilot and all who follow it by now.
+    /// The value is there for the delegate and all who follow it by now.
     fn serve(&mut self) {
         self.followers = 0;
         self.phase = Phase::None;
@@ -199,7 +199,7 @@ impl Protocol for Flights {
         for number in 0..state.clients.len() {
             let mut each = Each { model: self, state, number, next };
             each.callers();
-            each.pilot();
+            each.delegate();
             each.leader();
             each.watcher();
             each.release();
@@ -214,7 +214,7 @@ impl Protocol for Flights {
             return Some("no two compute at the same time");
         }
         if state.clients.iter().any(|client| client.phase == Phase::None && client.followers > 0) {
-            return Some("nobody follows a pilot that is gone");
+            return Some("nobody follows a delegate that is gone");
         }
         // What came without a message is what timers are for.
         let timer_will_do = state.silent || state.swallowed < self.scope.swallowed;
@@ -231,17 +231,17 @@ impl Flights {
         self.switch == Some(switch)
     }
 
-    /// The pilot's part is over without a value: the next one of its process goes on.
+    /// The delegate's part is over without a value: the next one of its process goes on.
     fn pass_on(&self, value: bool, client: &mut Client) {
         client.own = 0;
         client.inspection = Inspection::None;
         client.phase = Phase::None;
-        if client.followers == 0 || self.breaks(Switch::RoleEndsWithPilot) {
+        if client.followers == 0 || self.breaks(Switch::RoleEndsWithDelegate) {
             return;
         }
         client.followers -= 1;
         client.could_know = value;
-        let untold = self.breaks(Switch::HeirTriesFirst);
+        let untold = self.breaks(Switch::SuccessorTriesFirst);
         client.phase = if untold { Phase::Try } else { Phase::Look };
     }
 }
@@ -292,7 +292,7 @@ impl Each<'_> {
         let client = self.client();
         let waits = client.phase != Phase::None && client.phase != Phase::Release;
         if self.state.cancels > 0 && waits {
-            self.step("the pilot gives up", |model, state, client| {
+            self.step("the delegate gives up", |model, state, client| {
                 state.cancels -= 1;
                 client.leaving = client.leaving.max(client.own);
                 model.pass_on(state.value, client);
@@ -300,7 +300,7 @@ impl Each<'_> {
         }
     }
 
-    fn pilot(&mut self) {
+    fn delegate(&mut self) {
         match self.client().phase {
             Phase::Look if self.state.value => {
                 self.step("finds the value", |_, _, client| client.serve());

@@ -12,8 +12,8 @@ use crate::table::Model;
 pub(crate) enum Switch {
     NoSecondLook,
     TriesBeforeLooking,
-    HeirTriesFirst,
-    RoleEndsWithPilot,
+    SuccessorTriesFirst,
+    RoleEndsWithDelegate,
     SubscribeWithoutLook,
     MessageDuringLookDropped,
     WatchesAnyHolder,
@@ -49,8 +49,8 @@ const SCOPES: &[Scope] = &[FAILURES, ENDS, CROWDS, SILENCE];
 const RULES: &[(Switch, &str, Scope)] = &[
     (Switch::NoSecondLook, "a leader does not look for the value once more", FAILURES),
     (Switch::TriesBeforeLooking, "who has watched tries before it looks for the value", FAILURES),
-    (Switch::HeirTriesFirst, "the next pilot of a process tries before it looks", CROWDS),
-    (Switch::RoleEndsWithPilot, "a pilot that gives up leaves its followers behind", CROWDS),
+    (Switch::SuccessorTriesFirst, "the next delegate of a process tries before it looks", CROWDS),
+    (Switch::RoleEndsWithDelegate, "a delegate that gives up leaves its followers behind", CROWDS),
     (Switch::SubscribeWithoutLook, "nobody looks at the lock once subscribed", FAILURES),
     (Switch::MessageDuringLookDropped, "a message during a look at the lock is dropped", FAILURES),
     (Switch::WatchesAnyHolder, "a watch goes on when another has the lock", FAILURES),
