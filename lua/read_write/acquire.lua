@@ -8,8 +8,8 @@
                        is there
   KEYS[3]   fence      string: the last fencing token of this slot
   KEYS[4]   line       sorted set: hold field of a reader, "<hold field>:write" of a writer ->
-                       ticket
-  KEYS[i-7] timeout    of the reader ARGV[i]
+                       ticket; may be left out: then nothing is granted but what is reserved
+  KEYS[..]  timeout    of each of the readers that the writer was told about, behind the others
   ARGV[1]   field      "<client uuid>:<hold id>"
   ARGV[2]   reads      1 and no writes takes a read lock
   ARGV[3]   writes     1 and no reads takes the write lock. More needs a hold that has it, and any
@@ -24,8 +24,8 @@
   ARGV[9]   channel    where a reservation is announced
   ARGV[10]  verb       PUBLISH or SPUBLISH
   ARGV[11]  base       "{<name>}", or the name if it contains a brace
-  ARGV[i]   reader     from 12 on: a reader that the writer was told about. It is removed if it is
-                       dead
+  ARGV[12]  told       how many readers the writer was told about
+  ARGV[..]  reader     from 13 on: the hold field of each. It is removed if it is dead
 
   Returns {code, time in us, ...}
     {1, time, token}         granted or counted; token 0 when only counts were set
@@ -40,16 +40,18 @@
                              reads alone beside a write
     {-4, time, what}         conflict: 1 not a hash, 3 no time to live, 5 fence counter no number,
                              6 line not a sorted set, 7 a hash that is no read-write lock
-    {-9, time, n}            ARGV[n] not allowed
+    {-5, time}               without the line's key, and the hold neither has the lock nor is it
+                             reserved for it
+    {-9, time, n}            ARGV[n] not allowed; 12 also if keys or readers are not as many
 
   After an error nothing is changed but the fence and the timeout key, with the exceptions that the
   acquire of the reentrant lock has.
 ]]
-local lock, timeout, fence, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, timeout, fence = KEYS[1], KEYS[2], KEYS[3]
 local field, lease_text, mode, hears = ARGV[1], ARGV[4], ARGV[6], ARGV[8]
 local channel, verb, base = ARGV[9], ARGV[10], ARGV[11]
 local reads, writes, lease = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(lease_text)
-local not_after, ticket = tonumber(ARGV[5]), tonumber(ARGV[7])
+local not_after, ticket, told = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[12])
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -69,9 +71,11 @@ if hears ~= "1" and hears ~= "0" then return {-9, now, 8} end
 if not channel or #channel == 0 then return {-9, now, 9} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 10} end
 if not base or #base == 0 then return {-9, now, 11} end
-if #KEYS ~= #ARGV - 7 then return {-9, now, #ARGV} end
+if not told or #ARGV ~= 12 + told then return {-9, now, 12} end
+if #KEYS ~= 3 + told and #KEYS ~= 4 + told then return {-9, now, 12} end
 if now > not_after then return {-1, now} end
 
+local line = #KEYS == 4 + told and KEYS[4]
 local wfield = string.format("%s:write", field)
 local pttl = redis.call("PTTL", lock)
 local held, mine_r, mine_w = false, false, false
@@ -125,15 +129,18 @@ if pttl == -1 then return {-4, now, 3} end
 local is_writer = writes == 1
 local place = is_writer and wfield or field
 local reserved = is_writer and mine_w == "0" or not is_writer and mine_r == "0"
+-- Nobody knows who would go first.
+if not reserved and not line then return {-5, now} end
 
 -- A writer removes dead readers that it was told about. What is left of a lock without holds is its
 -- mode.
 local removed = 0
 if is_writer and held == "read" then
   local fields = redis.call("HLEN", lock)
-  for i = 12, #ARGV do
-    if redis.call("EXISTS", KEYS[i - 7]) == 0 and ARGV[i] ~= "mode" then
-      removed = removed + redis.call("HDEL", lock, ARGV[i])
+  for i = 1, told do
+    local reader = ARGV[12 + i]
+    if redis.call("EXISTS", KEYS[#KEYS - told + i]) == 0 and reader ~= "mode" then
+      removed = removed + redis.call("HDEL", lock, reader)
     end
   end
   if fields - removed == 1 then
@@ -236,5 +243,5 @@ end
 if not held or reserved and redis.call("HLEN", lock) == 2 then
   redis.call("PEXPIRE", lock, lease_text)
 end
-if mode == "again" then redis.pcall("ZREM", line, place) end
+if line and mode == "again" then redis.pcall("ZREM", line, place) end
 return {1, now, token}

@@ -5,7 +5,8 @@
 
   KEYS[1]  lock     hash: mode -> "read" or "write", hold field -> reads, "<hold field>:write" ->
                     writes; a count of 0 is a reservation
-  KEYS[2]  timeout  string "<base>:<hold field>:rwlock_timeout:1"; may be left out with the line
+  KEYS[2]  timeout  string "<base>:<hold field>:rwlock_timeout:1"; may be left out with the line,
+                    as for a writer, which has none
   KEYS[3]  line     sorted set: hold field of a reader, "<hold field>:write" of a writer -> ticket;
                     if it is left out, a freed lock is announced to everybody
   ARGV[1]  field    "<client uuid>:<hold id>"

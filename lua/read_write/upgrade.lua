@@ -6,13 +6,13 @@
                         "<hold field>:write" -> writes; a count of 0 is a reservation
   KEYS[2]    timeout    of `from`: string "<base>:<hold field>:rwlock_timeout:1"
   KEYS[3]    fence      string: the last fencing token of this slot
-  KEYS[i-1]  timeout    of the reader ARGV[i]
+  KEYS[3+i]  timeout    of the reader ARGV[5+i]
   ARGV[1]    from       "<client uuid>:<hold id>" of the reader
   ARGV[2]    to         "<client uuid>:<hold id>" of the writer; never used for anything else
   ARGV[3]    lease_ms   time to live, never shortened; decimal digits, as Redis reads them
   ARGV[4]    not_after  server time in us after which nothing is granted
-  ARGV[i]    reader     from 5 on: a reader that the owner was told about. It is removed if it is
-                        dead
+  ARGV[5]    told       how many readers the owner was told about
+  ARGV[5+i]  reader     the hold field of each. It is removed if it is dead
 
   Returns {code, time in us, ...}
     {1, time, token}  upgraded
@@ -21,14 +21,14 @@
     {-1, time}        late: nothing done
     {-2, time}        `from` does not read any more, or others count it as dead
     {-4, time, what}  conflict: 5 fence counter no number
-    {-9, time, n}     ARGV[n] not allowed
+    {-9, time, n}     ARGV[n] not allowed; 5 also if keys or readers are not as many
 ]]
 -- include read_write/body/next_token.lua
 -- include read_write/body/holds_of.lua
 
 local lock, timeout, fence = KEYS[1], KEYS[2], KEYS[3]
 local from, to, lease_text = ARGV[1], ARGV[2], ARGV[3]
-local lease, not_after = tonumber(lease_text), tonumber(ARGV[4])
+local lease, not_after, told = tonumber(lease_text), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -38,7 +38,7 @@ if not lease or lease < 1 or lease > 86400000 or lease % 1 ~= 0 then return {-9,
 if not not_after or not_after < 0 or not_after > 9007199254740991 or not_after % 1 ~= 0 then
   return {-9, now, 4}
 end
-if #KEYS ~= #ARGV - 1 then return {-9, now, #ARGV} end
+if not told or #ARGV ~= 5 + told or #KEYS ~= 3 + told then return {-9, now, 5} end
 if now > not_after then return {-1, now} end
 
 local held = redis.pcall("HGET", lock, "mode")
@@ -55,9 +55,10 @@ if not mine_w then
   local reads = held == "read" and redis.call("HGET", lock, from)
   if not reads or reads == "0" or redis.call("EXISTS", timeout) == 0 then return {-2, now} end
   local removed, fields = 0, redis.call("HLEN", lock)
-  for i = 5, #ARGV do
-    if redis.call("EXISTS", KEYS[i - 1]) == 0 and ARGV[i] ~= "mode" then
-      removed = removed + redis.call("HDEL", lock, ARGV[i])
+  for i = 1, told do
+    local reader = ARGV[5 + i]
+    if redis.call("EXISTS", KEYS[3 + i]) == 0 and reader ~= "mode" then
+      removed = removed + redis.call("HDEL", lock, reader)
     end
   end
   if fields - removed > 2 then

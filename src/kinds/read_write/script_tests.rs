@@ -45,9 +45,9 @@ fn keys(script: &str, args: &Words, line: bool) -> Words {
     let field = args.first().unwrap_or_default();
     let keys: Vec<String> = match script {
         "acquire" => {
-            let told = args.iter().skip(11).map(timeout);
-            let own = ["lock".to_owned(), timeout(field), "fence".to_owned(), "line".to_owned()];
-            own.into_iter().chain(told).collect()
+            let own = ["lock".to_owned(), timeout(field), "fence".to_owned()];
+            let line = line.then(|| "line".to_owned());
+            own.into_iter().chain(line).chain(args.iter().skip(12).map(timeout)).collect()
         }
         "renew" => {
             let fields: Vec<&str> = args.iter().skip(1).step_by(2).collect();
@@ -59,13 +59,13 @@ fn keys(script: &str, args: &Words, line: bool) -> Words {
             fields.iter().enumerate().flat_map(pair).collect()
         }
         "upgrade" => {
-            let told = args.iter().skip(4).map(timeout);
+            let told = args.iter().skip(5).map(timeout);
             ["lock".to_owned(), timeout(field), "fence".to_owned()]
                 .into_iter()
                 .chain(told)
                 .collect()
         }
-        "release" if !line => vec!["lock".to_owned()],
+        "release" if !line => vec!["lock".to_owned(), timeout(field)],
         _ => vec!["lock".to_owned(), timeout(field), "line".to_owned()],
     };
     keys.into_iter().collect()
@@ -77,11 +77,12 @@ fn parse_call(text: &str) -> ScriptCall {
 
 script_tests! {
     SUITE;
-    acquire: |server: &mut dyn Server| check_table(server, tables::ACQUIRE);
-    release: |server: &mut dyn Server| check_table(server, tables::RELEASE);
-    downgrade: |server: &mut dyn Server| check_table(server, tables::DOWNGRADE);
-    renew: |server: &mut dyn Server| check_table(server, tables::RENEW);
-    upgrade: |server: &mut dyn Server| check_table(server, tables::UPGRADE);
+    acquire: |server: &mut dyn Server| check_table(server, tables::acquire::ROWS);
+    pick_up: |server: &mut dyn Server| check_table(server, tables::pick_up::ROWS);
+    release: |server: &mut dyn Server| check_table(server, tables::release::ROWS);
+    downgrade: |server: &mut dyn Server| check_table(server, tables::downgrade::ROWS);
+    renew: |server: &mut dyn Server| check_table(server, tables::renew::ROWS);
+    upgrade: |server: &mut dyn Server| check_table(server, tables::upgrade::ROWS);
     bad_arguments_are_named: tables::check_bad_arguments;
     out_of_memory_leaves_nothing_half_done: tables::check_out_of_memory;
 }

@@ -16,6 +16,7 @@ pub(super) const CHECKS: &[Edge] = &[
     ("a_token_follows_an_equal_one", check_equal_token),
     ("limits_are_allowed", check_limits),
     ("the_number_of_keys_goes_with_the_arguments", check_numbers_of_keys),
+    ("a_release_of_the_lock_alone", check_lock_alone),
     ("reservations_and_lines_live_for_their_times", check_lives),
     ("a_writer_is_told_at_most_16_readers", check_told),
     ("a_thousand_places_are_looked_at", check_many_places),
@@ -24,11 +25,11 @@ pub(super) const CHECKS: &[Edge] = &[
 /// State, call, which command it is refused, reply, state afterwards (`=`: the same), published.
 type Refusal = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-const FREE: &str = "acquire a 1 0 3M soon try 0 0 ch PUBLISH t";
-const WAITS: &str = "acquire a 1 0 3M soon again 6 1 ch PUBLISH t";
-const WRITES: &str = "acquire a 0 1 3M soon again 6 1 ch PUBLISH t";
+const FREE: &str = "+acquire a 1 0 3M soon try 0 0 ch PUBLISH t 0";
+const WAITS: &str = "+acquire a 1 0 3M soon again 6 1 ch PUBLISH t 0";
+const WRITES: &str = "+acquire a 0 1 3M soon again 6 1 ch PUBLISH t 0";
 const GIVES_UP: &str = "+release a 0 0 ch PUBLISH t";
-const UPGRADE: &str = "upgrade a u 9M soon";
+const UPGRADE: &str = "upgrade a u 9M soon 0";
 const DOWNGRADE: &str = "downgrade a 1 3M ch PUBLISH t";
 const WRITER: &str = "lock={mode:write,b:write:1}@5";
 const NO: &str = "! NOPERM no";
@@ -47,7 +48,7 @@ const REFUSALS: &[Refusal] = &[
     (WRITER, WAITS, "PEXPIRE", "0 T @5 b:write 6 0", "=", ""),
     (
         "line=(a:6)@5 lock={mode:write,b:write:1}@5",
-        "acquire a 1 0 3M soon again 6 0 ch PUBLISH t",
+        "+acquire a 1 0 3M soon again 6 0 ch PUBLISH t 0",
         "ZREM",
         "0 T @5 b:write 6 0",
         "=",
@@ -368,22 +369,22 @@ fn check_limits(memory: &mut Memory) {
     const READER: &str = "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5";
     const WRITER: &str = "lock={mode:write,a:write:1}@5";
     for (state, call, code) in [
-        ("", "acquire a 1 0 1 soon try 0 0 ch PUBLISH t", "1"),
-        ("", "acquire a 1 0 3 soon try 0 0 ch PUBLISH t", "1"),
-        ("", "acquire a 1 0 86400000 soon try 0 0 ch PUBLISH t", "1"),
-        ("", "acquire a 1 0 3M 0 try 0 0 ch PUBLISH t", "-1"),
-        ("", "acquire a 1 0 3M soon try 9007199254740991 0 ch PUBLISH t", "1"),
-        (READER, "acquire a 65535 0 3M soon try 0 0 ch PUBLISH t", "1"),
-        (WRITER, "acquire a 0 65535 3M soon try 0 0 ch PUBLISH t", "1"),
+        ("", "+acquire a 1 0 1 soon try 0 0 ch PUBLISH t 0", "1"),
+        ("", "+acquire a 1 0 3 soon try 0 0 ch PUBLISH t 0", "1"),
+        ("", "+acquire a 1 0 86400000 soon try 0 0 ch PUBLISH t 0", "1"),
+        ("", "+acquire a 1 0 3M 0 try 0 0 ch PUBLISH t 0", "-1"),
+        ("", "+acquire a 1 0 3M soon try 9007199254740991 0 ch PUBLISH t 0", "1"),
+        (READER, "+acquire a 65535 0 3M soon try 0 0 ch PUBLISH t 0", "1"),
+        (WRITER, "+acquire a 0 65535 3M soon try 0 0 ch PUBLISH t 0", "1"),
         (READER, "+release a 65535 0 ch PUBLISH t", "2"),
         (WRITER, "+release a 0 65535 ch PUBLISH t", "2"),
         (WRITER, "downgrade a 65535 86400000 ch PUBLISH t", "1"),
         (WRITER, "downgrade a 1 1 ch PUBLISH t", "1"),
         (WRITER, "downgrade a 1 3 ch PUBLISH t", "1"),
-        (READER, "upgrade a u 86400000 soon", "1"),
-        (READER, "upgrade a u 1 soon", "1"),
-        (READER, "upgrade a u 3 soon", "1"),
-        (READER, "upgrade a u 1 0", "-1"),
+        (READER, "upgrade a u 86400000 soon 0", "1"),
+        (READER, "upgrade a u 1 soon 0", "1"),
+        (READER, "upgrade a u 3 soon 0", "1"),
+        (READER, "upgrade a u 1 0 0", "-1"),
         (READER, "renew soon a 86400000", "1"),
         (READER, "renew soon a 1", "1"),
         (READER, "renew 0 a 1", "-1"),
@@ -395,19 +396,37 @@ fn check_limits(memory: &mut Memory) {
 }
 
 fn check_numbers_of_keys(memory: &mut Memory) {
-    for text in [
-        "acquire a 0 1 3M soon try 0 0 ch PUBLISH t b",
-        "upgrade a u 3M soon b",
-        "renew soon a 9M b 9M",
+    // Each with as few keys as there may be, and with as many, and the argument that counts them.
+    for (fewest, most, place) in [
+        (
+            "acquire a 0 1 3M soon try 0 0 ch PUBLISH t 1 b",
+            "+acquire a 0 1 3M soon try 0 0 ch PUBLISH t 1 b",
+            12,
+        ),
+        ("upgrade a u 3M soon 1 b", "upgrade a u 3M soon 1 b", 5),
+        ("renew soon a 9M b 9M", "renew soon a 9M b 9M", 5),
+    ] {
+        let (fewest, most) = (parse_call(fewest), parse_call(most));
+        let (fewest_keys, most_keys): (Vec<_>, Vec<_>) =
+            (fewest.keys.iter().collect(), most.keys.iter().collect());
+        for keys in [&fewest_keys[1..], &[&most_keys[..], &["more"]].concat()] {
+            set_up(memory, "lock={mode:read,a:1}@5");
+            let call = ScriptCall::new(most.script, keys.iter().collect(), most.args.clone());
+            let seen = observe(memory, &call, &mut Times::default());
+            assert_eq!(seen.reply, format!("-9 T {place}"), "{call:?}");
+        }
+    }
+    // One reader more than it says.
+    for (text, place) in [
+        ("+acquire a 0 1 3M soon try 0 0 ch PUBLISH t 1 b c", 12),
+        ("acquire a 0 1 3M soon try 0 0 ch PUBLISH t 0 b", 12),
+        ("upgrade a u 3M soon 1 b c", 5),
     ] {
         let call = parse_call(text);
-        let keys: Vec<&str> = call.keys.iter().collect();
-        for keys in [&keys[1..], &[&keys[..], &["more"]].concat()] {
-            set_up(memory, "lock={mode:read,a:1}@5");
-            let call = ScriptCall::new(call.script, keys.iter().collect(), call.args.clone());
-            let seen = observe(memory, &call, &mut Times::default());
-            assert_eq!(seen.reply, format!("-9 T {}", call.args.len()), "{call:?}");
-        }
+        let keys: Vec<&str> = call.keys.iter().take(call.keys.len() - 1).collect();
+        let call = ScriptCall::new(call.script, keys.iter().collect(), call.args.clone());
+        let seen = observe(memory, &call, &mut Times::default());
+        assert_eq!(seen.reply, format!("-9 T {place}"), "{call:?}");
     }
     // Without the arguments of the last hold.
     let renewal = parse_call("renew soon a 9M b 9M");
@@ -415,6 +434,36 @@ fn check_numbers_of_keys(memory: &mut Memory) {
     let call = ScriptCall::new(renewal.script, keys.collect(), args.collect());
     let seen = observe(memory, &call, &mut Times::default());
     assert_eq!(seen.reply, "-9 T 4");
+}
+
+/// The timeout key may be left out with the line: a writer has none.
+fn check_lock_alone(memory: &mut Memory) {
+    for (state, text, reply, after, published) in [
+        (
+            "line=(b:5)@12s lock={mode:write,a:write:1}@5",
+            "release a 0 0 ch PUBLISH t",
+            "1 T 1",
+            "line=(b:5)@12s",
+            "ch=0",
+        ),
+        (
+            "lock={mode:write,a:write:1,a:2}@5 t:a:rwlock_timeout:1=1@5",
+            "release a 0 1 ch PUBLISH t",
+            "2 T",
+            "lock={mode:write,a:write:1}@5 t:a:rwlock_timeout:1=1@5",
+            "",
+        ),
+    ] {
+        set_up(memory, state);
+        let call = parse_call(text);
+        let call = ScriptCall::new(call.script, ["lock"].into(), call.args.clone());
+        let seen = observe(memory, &call, &mut Times::default());
+        assert_eq!(
+            (&*seen.reply, &*seen.keys, &*seen.published),
+            (reply, after, published),
+            "{text} in [{state}]"
+        );
+    }
 }
 
 /// The last token may be of this very microsecond.
@@ -439,7 +488,7 @@ fn check_lives(memory: &mut Memory) {
     // A ticket that is equal to the last one in line goes behind it.
     let last = memory.next_time();
     set_up(memory, &format!("line=(c:{last})@5 {WRITER}"));
-    let first = parse_call("acquire a 1 0 3M soon first 0 1 ch PUBLISH t");
+    let first = parse_call("+acquire a 1 0 3M soon first 0 1 ch PUBLISH t 0");
     let seen = observe(memory, &first, &mut Times::default());
     assert_eq!(seen.reply, format!("0 T @5 b:write {} 1", last + 1));
     assert_eq!(pttl(memory, "line"), Some(12_000));
@@ -463,7 +512,7 @@ fn check_lives(memory: &mut Memory) {
     assert_eq!(pttl(memory, "t:a:rwlock_timeout:1"), Some(600));
     assert_eq!(pttl(memory, "t:b:rwlock_timeout:1"), Some(1_500));
     // Where Redis refuses to let the lock live for longer, the reservation ends with it.
-    for (call, code) in [(GIVES_UP, 0), ("acquire a 0 1 3M soon first 0 1 ch PUBLISH t", 0)] {
+    for (call, code) in [(GIVES_UP, 0), ("+acquire a 0 1 3M soon first 0 1 ch PUBLISH t 0", 0)] {
         set_up(memory, "line=(a:write:4,b:5)@5 lock={mode:read,c:1}@5");
         let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
         memory.plant("lock", &value, Some(1_400));
@@ -477,7 +526,7 @@ fn check_lives(memory: &mut Memory) {
     memory.keyspace.refuse_commands(&["PEXPIRE"], "NOPERM no");
     let seen = observe(
         memory,
-        &parse_call("acquire a 1 0 1000 soon try 0 0 ch PUBLISH t"),
+        &parse_call("+acquire a 1 0 1000 soon try 0 0 ch PUBLISH t 0"),
         &mut Times::default(),
     );
     assert_eq!((&*seen.reply, &*seen.published), ("1 T T", "ch=b"));

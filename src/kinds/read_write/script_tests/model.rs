@@ -95,14 +95,16 @@ fn acquire(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
     let mode = one_of(args, 6, &["try", "first", "again"])?;
     let (ticket, hears) = (number(args, 7, 0, TIME_END)?, one_of(args, 8, &["0", "1"])? == 1);
     let (channel, sharded, base) = (text(args, 9)?, is_sharded(args, 10)?, text(args, 11)?);
-    if keys.len() + 7 != args.len() {
-        return Err(args.len());
+    let told = number(args, 12, 0, MOST)? as usize;
+    let own = keys.len().checked_sub(told).filter(|own| matches!(own, 3 | 4)).ok_or(12_usize)?;
+    if args.len() != 12 + told {
+        return Err(12);
     }
     if server.now_us > not_after {
         return Ok(answer(-1, &[]));
     }
-    let told = keys[4..].iter().copied().zip(args[11..].iter().copied()).collect();
-    let (lock, timeout, line) = (keys[0], Some(keys[1]), Some(keys[3]));
+    let told = keys[own..].iter().copied().zip(args[12..].iter().copied()).collect();
+    let (lock, timeout, line) = (keys[0], Some(keys[1]), keys[..own].get(3).copied());
     let (waits, again, fence) = (mode > 0, mode == 2, keys[2]);
     let attempt = Attempt { field, reads, writes, lease, waits, again, ticket, hears, fence, told };
     let mut model = Model { server, lock, timeout, line, base, channel, sharded };
@@ -136,13 +138,14 @@ fn upgrade(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
         return Err(2);
     }
     let (lease, not_after) = (number(args, 3, 1, LONGEST_LEASE)?, number(args, 4, 0, TIME_END)?);
-    if keys.len() + 1 != args.len() {
-        return Err(args.len());
+    let told = number(args, 5, 0, MOST)? as usize;
+    if keys.len() != 3 + told || args.len() != 5 + told {
+        return Err(5);
     }
     if server.now_us > not_after {
         return Ok(answer(-1, &[]));
     }
-    let told: Vec<_> = keys[3..].iter().copied().zip(args[4..].iter().copied()).collect();
+    let told: Vec<_> = keys[3..].iter().copied().zip(args[5..].iter().copied()).collect();
     let (lock, timeout, line) = (keys[0], Some(keys[1]), None);
     let mut model = Model { server, lock, timeout, line, base: "", channel: "", sharded: false };
     Ok(model.upgrade(keys[2], from, to, lease, &told))
@@ -187,6 +190,9 @@ impl Model<'_> {
             return answer(-4, &[3]);
         }
         let place = place_of(attempt.field, is_writer);
+        if self.line.is_none() && self.count(&place) != Some(0) {
+            return answer(-5, &[]);
+        }
         let removed = if is_writer { self.remove_dead(&attempt.told) } else { 0 };
         if is_writer && self.held() == Held::Reading && self.fields().len() == 1 {
             self.server.keys.remove(self.lock);

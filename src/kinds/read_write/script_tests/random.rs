@@ -51,9 +51,10 @@ pub(super) fn call(random: &mut Random) -> String {
             let mode = random.pick(&["try", "first", "first", "again", "again", "again", "wait"]);
             let ticket = random.pick(&["0", "0", "4", "5", "6", "9000000000000000", "-1"]);
             let hears = random.pick(&["1", "1", "1", "0", "2"]);
-            let told = random.pick(&["", "", "", " b", " a b", " c b d", " mode"]);
+            let told = random.pick(&["0", "0", "0", "1 b", "2 a b", "3 c b d", "1 mode", "2 b"]);
+            let line = random.pick(&["+", "+", "+", "+", "+", ""]);
             format!(
-                "acquire {field} {share} {lease} {deadline} {mode} {ticket} {hears} {announce}{told}"
+                "{line}acquire {field} {share} {lease} {deadline} {mode} {ticket} {hears} {announce} {told}"
             )
         }
         5 | 6 => {
@@ -62,9 +63,9 @@ pub(super) fn call(random: &mut Random) -> String {
         }
         7 => format!("downgrade {field} {} {lease} {announce}", random.pick(&["1", "1", "2", "0"])),
         10 => {
-            let told = random.pick(&["", "", " b", " b c", " c d"]);
+            let told = random.pick(&["0", "0", "1 b", "2 b c", "2 c d", "0 b"]);
             format!(
-                "upgrade {field} {} {lease} {deadline}{told}",
+                "upgrade {field} {} {lease} {deadline} {told}",
                 random.pick(&["u", "u", "a", "v"])
             )
         }
@@ -83,11 +84,12 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
         r#"if not writing and redis.call("EXISTS", timeout) == 0 then return {-2, now} end"#,
         "",
     ),
-    ("acquire", r#"if redis.call("EXISTS", KEYS[i - 7]) == 0 and"#, "if"),
+    ("acquire", r#"if redis.call("EXISTS", KEYS[#KEYS - told + i]) == 0 and"#, "if"),
     ("acquire", "(is_writer or held == \"write\")\n", "is_writer\n"),
     ("acquire", r#"if looks and is_behind(line, ticket) then"#, "if looks then"),
-    ("acquire", r#"if mode == "again" then redis.pcall("ZREM", line, place) end"#, ""),
+    ("acquire", r#"if line and mode == "again" then redis.pcall("ZREM", line, place) end"#, ""),
     ("acquire", r#"if pttl == -1 then return {-4, now, 3} end"#, ""),
+    ("acquire", "if not reserved and not line then return {-5, now} end", ""),
     ("release", r#"redis.call("HDEL", lock, "mode")"#, ""),
     ("release", "pass_on(lock, line, base, channel, verb, held, writing)", "nil"),
     (
