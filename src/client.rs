@@ -154,12 +154,16 @@ impl LockClient {
     /// As [`reentrant_lock`](Self::reentrant_lock). On a cluster a name with braces is
     /// [`Error::InvalidName`], too: the channel of a latch would be in another slot.
     pub fn count_down_latch(&self, name: impl AsRef<str>) -> Result<CountDownLatch> {
-        let name = LockName::new(&self.prefix.before(name.as_ref()))?.of_kind(Kind::CountDownLatch);
+        CountDownLatch::new(self.latch_name(name.as_ref())?, &self.shared)
+    }
+
+    fn latch_name(&self, name: &str) -> Result<LockName> {
+        let name = LockName::new(&self.prefix.before(name))?.of_kind(Kind::CountDownLatch);
         if self.topology == Topology::Cluster && name.as_str().contains('{') {
             let reason = "on a cluster the name of a latch has no braces".to_owned();
             return Err(Error::InvalidName { name: name.to_string(), reason });
         }
-        CountDownLatch::new(name, &self.shared)
+        Ok(name)
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.
@@ -263,6 +267,34 @@ impl LockClient {
     /// ```
     pub async fn preflight(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
         let name = LockName::new(&self.prefix.before(name.as_ref()))?;
+        preflight(&self.shared, &name, self.topology).await
+    }
+
+    /// Checks the same for the [count-down latch](crate::CountDownLatch) of that name, with the
+    /// scripts, keys and channel of a latch.
+    ///
+    /// It does not disturb a latch that is in use: the key of the name is only read, and its channel
+    /// only subscribed. The scripts run on another name that begins with this one, whose latch ends
+    /// by itself after 5 s; what its operations have come to is kept on the server for 15 s.
+    ///
+    /// # Errors
+    ///
+    /// As [`count_down_latch`](Self::count_down_latch), and [`Error::Closed`] after a shutdown or in
+    /// a forked child. Everything that is wrong with the server is a finding in the report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the check. The keys under its own name are gone after 15 s.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let report = client.preflight_latch("deploy-42:ready").await?;
+    /// assert!(report.is_usable(), "{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preflight_latch(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        let name = self.latch_name(name.as_ref())?;
         preflight(&self.shared, &name, self.topology).await
     }
 

@@ -136,6 +136,17 @@ impl LockClient {
         wait("LockClient::preflight", self.0.preflight(name))?
     }
 
+    /// Checks the same for the count-down latch of that name: as
+    /// [`LockClient::preflight_latch`](crate::LockClient::preflight_latch).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::preflight_latch`](crate::LockClient::preflight_latch), and
+    /// [`Error::InAsyncTask`](crate::Error::InAsyncTask).
+    pub fn preflight_latch(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        wait("LockClient::preflight_latch", self.0.preflight_latch(name))?
+    }
+
     /// The permissions that the Redis user of this client needs: as
     /// [`LockClient::required_acl`](crate::LockClient::required_acl). No I/O.
     ///

@@ -1,5 +1,11 @@
-//! Checks whether a server, and what the user may do there, is fit for a lock.
+//! Checks whether a server, and what the user may do there, is fit for a lock or a latch.
+//!
+//! What differs from kind to kind is in a [`Plan`] for each: its keys and channels with the commands
+//! that are used on them, a rehearsal of its scripts, and how its key is looked at.
 
+mod latch;
+mod plan;
+mod reentrant;
 mod report;
 mod server;
 
@@ -12,46 +18,31 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::error::Result;
-use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
-use crate::base::name::client_channel;
-use crate::client::acl::ON_LINE;
+use crate::client::preflight::plan::Need;
+use crate::client::preflight::plan::Plan;
+use crate::client::preflight::plan::Rehearsal;
+use crate::client::preflight::plan::Setting;
 use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Listen;
 use crate::engine::event::Probe;
 use crate::engine::event::Probed;
-use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
-use crate::kinds::command::ReleaseItem;
-use crate::kinds::command::RenewItem;
 use crate::kinds::command::ServerTime;
-use crate::kinds::command::WaitMode;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
-use crate::kinds::reply::Forced;
-use crate::kinds::reply::HandedOff;
-use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Permission;
-use crate::kinds::reply::Released;
-use crate::kinds::reply::Renewed;
-use crate::kinds::share::Share;
 use crate::locks::lock::unexpected;
 use crate::settings::config::Topology;
 
-const ALLOW: &str = "run the line that `LockClient::required_acl` prints on every server";
 const RENAMED: &str =
     "undo the `rename-command` of its configuration: scripts call a command by its own name";
 
 /// When a preflight was cut off, its keys are gone after this time.
 const LEASE: Duration = Duration::from_secs(5);
-
-const ON_LOCK: [&str; 12] = [
-    "pttl", "exists", "type", "pexpire", "persist", "hget", "hset", "hdel", "hlen", "hexists",
-    "hkeys", "hgetall",
-];
 
 /// Checks everything and reports it. An error means that the client has ended.
 pub(crate) async fn preflight(
@@ -59,8 +50,12 @@ pub(crate) async fn preflight(
     name: &LockName,
     topology: Topology,
 ) -> Result<PreflightReport> {
-    let report = PreflightReport::new(name.as_str());
-    let mut run = PreflightRun { shared, name, topology, sharded: false, report };
+    let plan = Plan::of(name.kind());
+    let report = PreflightReport::new(plan.what, name.as_str());
+    let config = shared.config();
+    let setting =
+        Setting { profile: config.profile, sharded: false, client: config.client_id.clone() };
+    let mut run = PreflightRun { shared, name, plan, topology, setting, report };
     run.server().await?;
     if run.report.is_usable() {
         run.permissions().await?;
@@ -75,20 +70,13 @@ pub(crate) async fn preflight(
 struct PreflightRun<'a> {
     shared: &'a Arc<Shared>,
     name: &'a LockName,
+    plan: &'static Plan,
     topology: Topology,
-    sharded: bool,
+    setting: Setting,
     report: PreflightReport,
 }
 
-/// One step of the rehearsal: the command, the channel on which a message must arrive, and the
-/// right answer.
-struct RehearsalStep {
-    command: Command,
-    hears: Option<Arc<str>>,
-    is_right: fn(&Body) -> bool,
-}
-
-/// Something that a lock needs and that is missing.
+/// Something that is needed and missing.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MissingRequirement {
     found: String,
@@ -96,8 +84,8 @@ struct MissingRequirement {
 }
 
 impl MissingRequirement {
-    fn of_permission(what: String) -> Self {
-        Self { found: format!("the user may not use {what}"), fix: ALLOW }
+    fn of_permission(what: String, plan: &Plan) -> Self {
+        Self { found: format!("the user may not use {what}"), fix: plan.allow }
     }
 
     fn of_command(command: &str) -> Self {
@@ -112,7 +100,7 @@ impl PreflightRun<'_> {
         let mut in_memory = false;
         match self.ask(Command::Info, None).await? {
             Ok(Probed { reply, sharded, .. }) => {
-                self.sharded = sharded;
+                self.setting.sharded = sharded;
                 if let Body::Info(info) = reply.body {
                     in_memory = server::is_in_memory(&info);
                     server::judge(&mut self.report, &info, self.topology);
@@ -150,10 +138,10 @@ impl PreflightRun<'_> {
         }
         match &denied {
             Some(denied) if denied.is_empty() => {
-                self.report.ok(
-                    "permissions",
-                    "the server says that the user may do everything that a lock needs",
-                );
+                let what = self.plan.what;
+                let found =
+                    format!("the server says that the user may do everything that a {what} needs");
+                self.report.ok("permissions", found);
             }
             Some(_) => return Ok(()),
             None => {}
@@ -176,27 +164,29 @@ impl PreflightRun<'_> {
 
     /// What the user may not do with a name. `None` if the server cannot tell.
     async fn denied(&self, name: &LockName) -> Result<Option<Vec<MissingRequirement>>> {
-        let needed = self.needed(name);
-        let pairs = needed.iter().flat_map(|(_, target, commands)| {
-            commands.iter().map(|command| (*command, target.clone()))
-        });
+        let needed = (self.plan.needs)(&self.setting, name);
+        let pairs = needed
+            .iter()
+            .flat_map(|need| need.commands.iter().map(|command| (*command, need.target.clone())));
         let answer = self.ask(Command::Permissions(pairs.collect()), None).await?;
         let Ok(Probed { reply, .. }) = answer else { return Ok(None) };
         let Body::Permissions(Some(allowed)) = reply.body else { return Ok(None) };
         let mut allowed = allowed.into_iter();
         let mut denied: Vec<MissingRequirement> = Vec::new();
-        for (kind, target, commands) in needed {
+        for Need { what, target, commands } in needed {
             let here: Vec<(&str, Permission)> =
                 commands.iter().copied().zip(&mut allowed).collect();
             if here.iter().all(|(_, permission)| *permission == Permission::Missing) {
-                denied.push(MissingRequirement::of_permission(format!("the {kind} {target}")));
+                let missing = format!("the {what} {target}");
+                denied.push(MissingRequirement::of_permission(missing, self.plan));
             } else {
                 denied.extend(here.into_iter().filter_map(
                     |(command, permission)| match permission {
                         Permission::Given => None,
-                        Permission::Missing => Some(MissingRequirement::of_permission(format!(
-                            "the command {command}"
-                        ))),
+                        Permission::Missing => Some(MissingRequirement::of_permission(
+                            format!("the command {command}"),
+                            self.plan,
+                        )),
                         Permission::Unknown => Some(MissingRequirement::of_command(command)),
                     },
                 ));
@@ -207,34 +197,17 @@ impl PreflightRun<'_> {
         Ok(Some(denied))
     }
 
-    /// The keys and channels, each with the commands that are used on it.
-    fn needed(&self, name: &LockName) -> Vec<(&'static str, String, &'static [&'static str])> {
-        let announce = self.announce(name);
-        let on_channel: &[_] =
-            if self.sharded { &["spublish", "ssubscribe"] } else { &["publish", "subscribe"] };
-        let mut needed: Vec<(&str, String, &[&str])> = vec![
-            ("key", name.as_str().to_owned(), &ON_LOCK),
-            ("key", name.fence_key(), &["get", "set"]),
-            ("channel", announce.channel.to_string(), on_channel),
-            ("channel", self.client_channel(), &["publish", "subscribe"]),
-        ];
-        if announce.line {
-            needed.push(("key", name.line_key(), &ON_LINE));
-        }
-        needed
-    }
-
     // ---- a rehearsal
 
-    /// Uses another name in each way in which locks are used. No hold, counter or log of this
+    /// Uses another name in each way in which its kind is used. No hold, counter or log of this
     /// client shows it.
     async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
         let Some(now) = self.time().await? else { return Ok(()) };
         let not_after =
             ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));
-        let fields = [self.field("a"), self.field("b")];
+        let Rehearsal { steps, undo } = (self.plan.rehearsal)(&self.setting, beside, not_after)?;
         let mut went_well = true;
-        for step in self.steps(beside, not_after, &fields)? {
+        for step in steps {
             let label = step.command.label();
             let hears = step.hears.is_some();
             match self.ask(step.command, step.hears).await? {
@@ -262,8 +235,8 @@ impl PreflightRun<'_> {
                 break;
             }
         }
-        for field in &fields {
-            let _ = self.ask(self.release(beside, field, 0), None).await?;
+        for command in undo {
+            let _ = self.ask(command, None).await?;
         }
         if went_well {
             self.report
@@ -275,131 +248,6 @@ impl PreflightRun<'_> {
         Ok(())
     }
 
-    /// Every script, with every branch that needs a permission of its own.
-    fn steps(
-        &self,
-        name: &LockName,
-        not_after: ServerTime,
-        [a, b]: &[String; 2],
-    ) -> Result<Vec<RehearsalStep>> {
-        let lease = LeaseMs::checked("lease", LEASE)?;
-        let announce = self.announce(name);
-        let channel = Arc::clone(&announce.channel);
-        let lines = announce.line;
-        let attempt = |field: &String, share, wait| Command::Acquire {
-            name: name.clone(),
-            field: field.clone(),
-            share,
-            lease,
-            not_after,
-            line: lines,
-            wait,
-        };
-        let acquire =
-            |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
-        let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
-        let force = Command::ForceRelease {
-            name: name.clone(),
-            expected: a.clone(),
-            not_after,
-            announce: announce.clone(),
-            client_channel: self.client_channel(),
-        };
-        let hand_off = Command::HandOff {
-            name: name.clone(),
-            from: a.clone(),
-            to: b.clone(),
-            lease,
-            not_after,
-            announce: announce.clone(),
-            line_first: false,
-            hears: false,
-        };
-        let granted: fn(&Body) -> bool =
-            |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
-        let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
-        let mut in_line = vec![];
-        if lines {
-            let waits = attempt(b, Share::ONE, WaitMode::First { hears: true });
-            in_line.push(step(acquire(a, 1), granted));
-            in_line.push(step(waits, |body| {
-                matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
-            }));
-            in_line.push(RehearsalStep {
-                command: self.release(name, a, 0),
-                hears: Some(Arc::clone(&channel)),
-                is_right: |body| {
-                    matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
-                },
-            });
-            // It was reserved, and is picked up.
-            in_line.push(step(acquire(b, 1), granted));
-            in_line.push(step(self.release(name, b, 0), |body| {
-                matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
-            }));
-        }
-        let mut steps = vec![
-            step(acquire(a, 1), granted),
-            step(acquire(a, 2), granted),
-            step(self.release(name, a, 1), |body| {
-                matches!(body, Body::Release(Released::CountSet))
-            }),
-            step(Command::Inspect { name: name.clone() }, |body| {
-                matches!(body, Body::Inspect(KeyState::Hash { .. }))
-            }),
-            step(
-                Command::Renew { holds, not_after },
-                |body| matches!(body, Body::Renew(Some(renewed)) if renewed[..] == [Renewed::Yes]),
-            ),
-            step(acquire(b, 1), |body| matches!(body, Body::Acquire(Acquired::Held { .. }))),
-            step(self.release(name, b, 0), |body| matches!(body, Body::Release(Released::Foreign))),
-            step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
-            RehearsalStep {
-                command: self.release(name, b, 0),
-                hears: Some(Arc::clone(&channel)),
-                is_right: |body| {
-                    matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
-                },
-            },
-            step(acquire(a, 1), granted),
-            RehearsalStep {
-                command: Command::ReleaseMany(vec![ReleaseItem {
-                    name: name.clone(),
-                    field: a.clone(),
-                    announce: announce.clone(),
-                }]),
-                hears: Some(Arc::clone(&channel)),
-                is_right: |body| {
-                    let Body::ReleaseMany(released) = body else { return false };
-                    matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
-                },
-            },
-            step(acquire(a, 1), granted),
-            RehearsalStep {
-                command: Command::ReleaseAt {
-                    name: name.clone(),
-                    field: a.clone(),
-                    // A time in the past, so that nothing is left behind.
-                    free_at: ServerTime(0),
-                    most: lease,
-                    announce,
-                },
-                hears: Some(channel),
-                is_right: |body| {
-                    matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
-                },
-            },
-            step(acquire(a, 1), granted),
-            RehearsalStep {
-                command: force,
-                hears: Some(self.client_channel().into()),
-                is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),
-            },
-        ];
-        steps.extend(in_line);
-        Ok(steps)
-    }
-
     fn went_wrong(&mut self, label: &str, beside: &LockName, body: &Body) {
         if let Body::Acquire(Acquired::Conflict(found)) = body {
             let found = format!("the lock would be refused: {}", conflict_words(found, beside));
@@ -408,27 +256,12 @@ impl PreflightRun<'_> {
         self.report.error("scripts", format!("{label} answered {body:?} on {beside}"), None);
     }
 
-    fn release(&self, name: &LockName, field: &str, count: u32) -> Command {
-        Command::Release {
-            name: name.clone(),
-            field: field.to_owned(),
-            share: Share::exclusive(count),
-            announce: self.announce(name),
-            undo: false,
-        }
-    }
-
-    /// No hold has this field, because their fields have no suffix.
-    fn field(&self, suffix: &str) -> String {
-        format!("{}:{}:preflight-{suffix}", self.shared.config().client_id, random())
-    }
-
-    // ---- the lock itself, which is only looked at
+    // ---- the name itself, which is only looked at
 
     /// Subscribing to the channel affects no other client; publishing would.
     async fn channel(&mut self) -> Result<()> {
-        let command = Command::Inspect { name: self.name.clone() };
-        let channel = self.announce(self.name).channel;
+        let command = (self.plan.look)(&self.setting, self.name);
+        let channel = self.setting.announce(self.name).channel;
         let listen = Listen { channel: Arc::clone(&channel), awaited: false };
         if let Err(error) = self.probe(command, Some(listen)).await? {
             self.failed("channels", &format!("subscribing to {channel}"), &error);
@@ -437,20 +270,17 @@ impl PreflightRun<'_> {
     }
 
     async fn key(&mut self) -> Result<()> {
-        match self.ask(Command::Inspect { name: self.name.clone() }, None).await? {
-            Ok(Probed { reply, .. }) => {
-                let Body::Inspect(state) = reply.body else { return Ok(()) };
-                match (state.conflict(self.name.kind()), state) {
-                    (Some(found), _) => self.report.error(
-                        "key",
-                        format!("it is used for something else: {found}"),
-                        Some("use another name, or remove the key by hand".to_owned()),
-                    ),
-                    (None, KeyState::Absent) => self.report.ok("key", "free"),
-                    (None, _) => self.report.ok("key", "held at present; it was only read"),
-                }
-            }
-            Err(error) => self.failed("key", "inspect", &error),
+        match self.ask((self.plan.look)(&self.setting, self.name), None).await? {
+            Ok(Probed { reply, .. }) => match (self.plan.seen)(&reply.body) {
+                Some(Ok(state)) => self.report.ok("key", state),
+                Some(Err(found)) => self.report.error(
+                    "key",
+                    format!("it is used for something else: {found}"),
+                    Some("use another name, or remove the key by hand".to_owned()),
+                ),
+                None => {}
+            },
+            Err(error) => self.failed("key", "the look at it", &error),
         }
         Ok(())
     }
@@ -473,19 +303,12 @@ impl PreflightRun<'_> {
 
     fn failed(&mut self, topic: &'static str, what: &str, error: &Error) {
         let topic = if matches!(error, Error::Denied { .. }) { "permissions" } else { topic };
-        self.report.error(topic, format!("{what}: {}", error.words()), Some(fix_of(error)));
-    }
-
-    fn announce(&self, name: &LockName) -> Announce {
-        Announce::of(name, self.shared.config().profile, self.sharded)
-    }
-
-    fn client_channel(&self) -> String {
-        client_channel(&self.shared.config().client_id)
+        let fix = fix_of(error, self.plan);
+        self.report.error(topic, format!("{what}: {}", error.words()), Some(fix));
     }
 }
 
-fn fix_of(error: &Error) -> String {
+fn fix_of(error: &Error, plan: &Plan) -> String {
     let words = error.words();
     let known = [
         ("renamed or switched off", RENAMED),
@@ -496,7 +319,7 @@ fn fix_of(error: &Error) -> String {
         ("CLUSTERDOWN", "bring back the nodes that have the missing slots"),
     ];
     if matches!(error, Error::Denied { .. }) {
-        return ALLOW.to_owned();
+        return plan.allow.to_owned();
     }
     let fix = known.iter().find(|(word, _)| words.contains(word));
     fix.map_or("see the page on errors in the documentation", |(_, fix)| fix).to_owned()

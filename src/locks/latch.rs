@@ -68,7 +68,7 @@ use crate::locks::lock::unexpected;
 /// channel is `redisson_countdownlatch__channel__{name}`.
 ///
 /// [`RequiredAcl::latches`](crate::RequiredAcl::latches) adds the permissions for these.
-/// [`preflight`](crate::LockClient::preflight) looks at what locks need.
+/// [`preflight_latch`](crate::LockClient::preflight_latch) checks a server and them.
 #[derive(Clone)]
 pub struct CountDownLatch {
     name: LockName,

@@ -8,6 +8,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::PreflightReport;
 use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Severity;
+use redis_reentrant_lock::WireProfile;
 use tokio::time::timeout;
 
 use crate::support::look;
@@ -24,6 +25,12 @@ const NAME: &str = "orders:42";
 
 async fn look_at(client: &LockClient, name: &str) -> PreflightReport {
     let report = timeout(BOUND, client.preflight(name)).await.expect("an end").unwrap();
+    println!("{report}\n");
+    report
+}
+
+async fn look_at_latch(client: &LockClient, name: &str) -> PreflightReport {
+    let report = timeout(BOUND, client.preflight_latch(name)).await.expect("an end").unwrap();
     println!("{report}\n");
     report
 }
@@ -89,18 +96,124 @@ async fn every_script_is_run() {
     let server = RedisServer::start();
     let client = LockClient::connect(&server.url()).await.unwrap();
     let mut connection = server.connection();
-    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
-    let _ = look_at(&client, NAME).await;
-    let scripts = look::scripts();
-    assert!(scripts.len() >= 8, "{:?}", scripts.keys());
-    for (name, text) in scripts {
-        let mut hash = redis::cmd("EVAL");
-        hash.arg("return redis.sha1hex(ARGV[1])").arg(0).arg(text);
-        let hash: String = hash.query(&mut connection).unwrap();
-        let known = redis::cmd("SCRIPT").arg("EXISTS").arg(hash).query(&mut connection);
-        assert_eq!(known, Ok(vec![true]), "{name}");
+    for (kind, count) in [("reentrant", 8), ("latch", 4)] {
+        redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+        let _ = match kind {
+            "latch" => look_at_latch(&client, NAME).await,
+            _ => look_at(&client, NAME).await,
+        };
+        let scripts = look::scripts_of(kind);
+        assert!(scripts.len() >= count, "{:?}", scripts.keys());
+        for (name, text) in scripts {
+            let mut hash = redis::cmd("EVAL");
+            hash.arg("return redis.sha1hex(ARGV[1])").arg(0).arg(text);
+            let hash: String = hash.query(&mut connection).unwrap();
+            let known = redis::cmd("SCRIPT").arg("EXISTS").arg(hash).query(&mut connection);
+            assert_eq!(known, Ok(vec![true]), "{kind} {name}");
+        }
     }
     client.shutdown(BOUND).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_latch_is_checked_with_its_own_scripts_and_not_disturbed() {
+    for profile in [WireProfile::Native, WireProfile::Redisson] {
+        let server = RedisServer::start();
+        let client =
+            LockClient::builder().url(server.url()).profile(profile).connect().await.unwrap();
+        let mut connection = server.connection();
+        let report = look_at_latch(&client, NAME).await;
+        assert!(report.is_usable(), "{report}");
+        assert!(report.to_string().starts_with(r#"preflight of latch "orders:42": note"#));
+        finding(&report, "scripts", Severity::Ok, "every script was run");
+        finding(&report, "channels", Severity::Ok, "messages come through");
+        finding(&report, "key", Severity::Ok, "there is no latch");
+        let latch = client.count_down_latch(NAME).unwrap();
+        latch.try_set_count(3).await.unwrap();
+        let waiter = tokio::spawn({
+            let latch = latch.clone();
+            async move { latch.wait().await }
+        });
+        let mut asking = server.connection();
+        let channel = "redisson_countdownlatch__channel__{orders:42}";
+        settles("it waits", move || look::subscribers(&mut asking, channel) == 1).await;
+        let report = look_at_latch(&client, NAME).await;
+        finding(&report, "key", Severity::Ok, "in use");
+        assert_eq!(latch.count().await.unwrap(), 3, "it was only read");
+        assert!(!waiter.is_finished());
+        assert_eq!(look::subscribers(&mut connection, channel), 1, "who listened still does");
+        assert!(latch.delete().await.unwrap());
+        timeout(BOUND, waiter).await.expect("it goes on").unwrap().unwrap();
+        // What is left is what operations have come to, for a while.
+        let left = look::keys(&mut connection);
+        assert!(left.iter().all(|key| key.starts_with("redisson_latch_op:{")), "{left:?}");
+        assert!(look::immortal_keys(&mut connection).is_empty());
+
+        redis::cmd("RPUSH").arg(NAME).arg("data").exec(&mut connection).unwrap();
+        finding(&look_at_latch(&client, NAME).await, "key", Severity::Error, "another type");
+        redis::cmd("DEL").arg(NAME).exec(&mut connection).unwrap();
+        config(&mut connection, "maxmemory", "1");
+        let report = look_at_latch(&client, NAME).await;
+        finding(&report, "scripts", Severity::Error, "raise maxmemory");
+        let refused = client.preflight_latch("a\nb").await;
+        assert!(matches!(refused, Err(Error::InvalidName { .. })));
+    }
+}
+
+/// Whatever a user may not do that a latch needs is found, and named, whether or not another name
+/// can be used for a rehearsal.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_missing_permission_of_a_latch_is_found() {
+    if !has_redis_7("redis.acl_check_cmd") {
+        return;
+    }
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for (profile, on_key) in [
+        (WireProfile::Native, &["hmget", "hset", "hincrby"][..]),
+        (WireProfile::Redisson, &["get", "set", "decr"][..]),
+    ] {
+        let both = ["type", "del", "pexpire", "pttl", "get", "set", "publish", "subscribe"];
+        let commands = on_key.iter().chain(&both).map(|command| format!("+{command}"));
+        let targets = [
+            "~orders:*",
+            "~redisson_latch_op:{orders:*}:*",
+            "&redisson_countdownlatch__channel__{orders:*}",
+            "&redisson_lock__client:*",
+        ];
+        let removed = commands.chain(targets.map(str::to_owned)).map(Some);
+        for without in std::iter::once(None).chain(removed) {
+            let acl = RequiredAcl::new(["orders:*"]).unwrap().profile(profile).latches(true);
+            let mut rules = acl.rules();
+            let all = rules.len();
+            rules.retain(|rule| Some(rule) != without.as_ref());
+            assert_eq!(all - rules.len(), usize::from(without.is_some()), "{without:?}");
+            let mut user = redis::cmd("ACL");
+            user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(rules);
+            user.exec(&mut connection).unwrap();
+            let url = format!("redis://u:pw@{}", server.address());
+            let client = LockClient::builder().url(url).profile(profile);
+            // The client's own channel is subscribed before anything else.
+            let client = match client.connect().await {
+                Ok(client) => client,
+                Err(Error::Denied { .. }) if without.is_some() => continue,
+                Err(error) => panic!("without {without:?}: {error}"),
+            };
+            let report = look_at_latch(&client, NAME).await;
+            assert_eq!(report.is_usable(), without.is_none(), "without {without:?}: {report}");
+            if let Some(rule) = without {
+                let word = match rule.split_at(1) {
+                    ("+", command) => format!("the command {command}"),
+                    (_, target) => target.trim_end_matches(":*").replace('*', "42"),
+                };
+                finding(&report, "permissions", Severity::Error, &word);
+                finding(&report, "permissions", Severity::Error, "latches(true)");
+            }
+            client.shutdown(BOUND).await.unwrap();
+        }
+        let left = look::keys(&mut connection);
+        assert!(left.iter().all(|key| key.starts_with("redisson_latch_op:{")), "{left:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,6 +409,8 @@ async fn the_in_memory_server_says_what_it_is() {
     assert!(report.is_usable());
     finding(&report, "server", Severity::Note, "in memory");
     finding(&report, "scripts", Severity::Ok, "every script was run");
+    let report = look_at_latch(&client, NAME).await;
+    finding(&report, "scripts", Severity::Ok, "every script was run");
     tokio::time::advance(Duration::from_secs(3_600)).await;
     let report = look_at(&client, NAME).await;
     finding(&report, "clock", Severity::Ok, "that of this process; an answer takes");
@@ -314,6 +429,8 @@ fn the_puppet_offers_it() {
         "{report}"
     );
     assert!(report["text"].as_str().unwrap().contains("persistence"), "{report}");
+    let latch = puppet.run("l preflight orders:42 kind=latch");
+    assert!(latch["text"].as_str().unwrap().starts_with("preflight of latch"), "{latch}");
     assert!(
         report["findings"].as_array().unwrap().iter().any(|finding| finding["topic"] == "memory"),
         "{report}"

@@ -49,22 +49,25 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
-/// What [`LockClient::preflight`](crate::LockClient::preflight) found. As text, it begins with a
-/// line with the name of the lock and the highest severity. The findings follow, the most severe
+/// What [`LockClient::preflight`](crate::LockClient::preflight) found, or
+/// [`preflight_latch`](crate::LockClient::preflight_latch). As text, it begins with a line with the
+/// name of the lock or latch and the highest severity. The findings follow, the most severe
 /// ones first, each on a line of its own; if there is a fix, it is on the next line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "problems of the server are in the report: ask `is_usable`"]
 pub struct PreflightReport {
-    /// The lock name.
+    /// The name of the lock or latch.
     pub name: String,
+    /// What it is a name of.
+    what: &'static str,
     /// In the order in which they were found.
     pub findings: Vec<Finding>,
 }
 
 impl PreflightReport {
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), findings: Vec::new() }
+    pub(super) fn new(what: &'static str, name: &str) -> Self {
+        Self { name: name.to_owned(), what, findings: Vec::new() }
     }
 
     /// The severity of the most severe finding.
@@ -72,7 +75,7 @@ impl PreflightReport {
         self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
     }
 
-    /// Whether the lock works: there is no [`Severity::Error`].
+    /// Whether the lock or latch works: there is no [`Severity::Error`].
     pub fn is_usable(&self) -> bool {
         self.severity() < Severity::Error
     }
@@ -115,7 +118,7 @@ impl PreflightReport {
 
 impl fmt::Display for PreflightReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "preflight of lock {:?}: {}", self.name, self.severity())?;
+        write!(f, "preflight of {} {:?}: {}", self.what, self.name, self.severity())?;
         let mut sorted: Vec<&Finding> = self.findings.iter().collect();
         sorted.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         for Finding { severity, topic, found, fix } in sorted {

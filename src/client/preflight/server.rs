@@ -213,7 +213,7 @@ mod tests {
                         maxmemory_policy:noeviction\r\nused_memory:1000\r\ncluster_enabled:0\r\n";
 
     fn judged(change: &str, topology: Topology) -> PreflightReport {
-        let mut report = PreflightReport::new("n");
+        let mut report = PreflightReport::new("lock", "n");
         judge(&mut report, &format!("{change}\r\n{GOOD}"), topology);
         report
     }
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn clocks_and_distances() {
         let judged = |ahead: i64, round_trip| {
-            let mut report = PreflightReport::new("n");
+            let mut report = PreflightReport::new("lock", "n");
             let ours =
                 SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
             let time = ServerTime(i64::try_from(ours).unwrap() + ahead * 1_000_000);
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_no_wall_clock_is_not_compared() {
-        let mut report = PreflightReport::new("n");
+        let mut report = PreflightReport::new("lock", "n");
         judge_clock(&mut report, None, Duration::from_micros(70), Duration::from_secs(1));
         assert_eq!(report.severity(), Severity::Ok, "{report}");
         assert!(report.to_string().contains("an answer takes 70 µs"), "{report}");

@@ -82,7 +82,12 @@ pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bo
 
 /// The scripts of `lua/reentrant/` by name, as clients send them.
 pub(crate) fn scripts() -> BTreeMap<String, String> {
-    let entries = std::fs::read_dir(format!("{ROOT}/lua/reentrant")).expect("scripts");
+    scripts_of("reentrant")
+}
+
+/// The same for `lua/<kind>/`.
+pub(crate) fn scripts_of(kind: &str) -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(format!("{ROOT}/lua/{kind}")).expect("scripts");
     let paths = entries.map(|entry| entry.expect("a script").path()).filter(|path| path.is_file());
     let name =
         |path: &Path| path.file_stem().and_then(|name| name.to_str()).expect("its name").to_owned();

@@ -1,0 +1,196 @@
+//! The preflight of a lock.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::kind::Kind;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::client::acl::ON_LINE;
+use crate::client::preflight::LEASE;
+use crate::client::preflight::plan::Need;
+use crate::client::preflight::plan::Plan;
+use crate::client::preflight::plan::Rehearsal;
+use crate::client::preflight::plan::RehearsalStep;
+use crate::client::preflight::plan::Setting;
+use crate::kinds::command::Command;
+use crate::kinds::command::ReleaseItem;
+use crate::kinds::command::RenewItem;
+use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Forced;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Renewed;
+use crate::kinds::share::Share;
+
+pub(super) static PLAN: Plan = Plan {
+    what: "lock",
+    allow: "run the line that `LockClient::required_acl` prints on every server",
+    needs,
+    rehearsal,
+    look: |_, name| Command::Inspect { name: name.clone() },
+    seen: |body| {
+        let Body::Inspect(state) = body else { return None };
+        Some(match (state.conflict(Kind::Reentrant), state) {
+            (Some(found), _) => Err(found),
+            (None, KeyState::Absent) => Ok("free"),
+            (None, _) => Ok("held at present; it was only read"),
+        })
+    },
+};
+
+const ON_LOCK: [&str; 12] = [
+    "pttl", "exists", "type", "pexpire", "persist", "hget", "hset", "hdel", "hlen", "hexists",
+    "hkeys", "hgetall",
+];
+
+fn needs(setting: &Setting, name: &LockName) -> Vec<Need> {
+    let announce = setting.announce(name);
+    let mut needs = vec![
+        Need::key(name.as_str(), &ON_LOCK),
+        Need::key(name.fence_key(), &["get", "set"]),
+        Need::channel(&*announce.channel, setting.on_channel()),
+        Need::channel(setting.client_channel(), &["publish", "subscribe"]),
+    ];
+    if announce.line {
+        needs.push(Need::key(name.line_key(), &ON_LINE));
+    }
+    needs
+}
+
+fn rehearsal(setting: &Setting, name: &LockName, not_after: ServerTime) -> Result<Rehearsal> {
+    let [a, b] = ["a", "b"].map(|suffix| setting.id(suffix));
+    let steps = steps(setting, name, not_after, [&a, &b])?;
+    let undo = [a, b].map(|field| release(setting, name, &field, 0));
+    Ok(Rehearsal { steps, undo: undo.into() })
+}
+
+fn steps(
+    setting: &Setting,
+    name: &LockName,
+    not_after: ServerTime,
+    [a, b]: [&String; 2],
+) -> Result<Vec<RehearsalStep>> {
+    let lease = LeaseMs::checked("lease", LEASE)?;
+    let announce = setting.announce(name);
+    let channel = Arc::clone(&announce.channel);
+    let lines = announce.line;
+    let attempt = |field: &String, share, wait| Command::Acquire {
+        name: name.clone(),
+        field: field.clone(),
+        share,
+        lease,
+        not_after,
+        line: lines,
+        wait,
+    };
+    let acquire = |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
+    let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
+    let force = Command::ForceRelease {
+        name: name.clone(),
+        expected: a.clone(),
+        not_after,
+        announce: announce.clone(),
+        client_channel: setting.client_channel(),
+    };
+    let hand_off = Command::HandOff {
+        name: name.clone(),
+        from: a.clone(),
+        to: b.clone(),
+        lease,
+        not_after,
+        announce: announce.clone(),
+        line_first: false,
+        hears: false,
+    };
+    let granted: fn(&Body) -> bool = |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
+    let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
+    let mut in_line = vec![];
+    if lines {
+        let waits = attempt(b, Share::ONE, WaitMode::First { hears: true });
+        in_line.push(step(acquire(a, 1), granted));
+        in_line.push(step(waits, |body| {
+            matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
+        }));
+        in_line.push(RehearsalStep {
+            command: release(setting, name, a, 0),
+            hears: Some(Arc::clone(&channel)),
+            is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+        });
+        // It was reserved, and is picked up.
+        in_line.push(step(acquire(b, 1), granted));
+        in_line.push(step(release(setting, name, b, 0), |body| {
+            matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
+        }));
+    }
+    let mut steps = vec![
+        step(acquire(a, 1), granted),
+        step(acquire(a, 2), granted),
+        step(release(setting, name, a, 1), |body| {
+            matches!(body, Body::Release(Released::CountSet))
+        }),
+        step(Command::Inspect { name: name.clone() }, |body| {
+            matches!(body, Body::Inspect(KeyState::Hash { .. }))
+        }),
+        step(
+            Command::Renew { holds, not_after },
+            |body| matches!(body, Body::Renew(Some(renewed)) if renewed[..] == [Renewed::Yes]),
+        ),
+        step(acquire(b, 1), |body| matches!(body, Body::Acquire(Acquired::Held { .. }))),
+        step(release(setting, name, b, 0), |body| matches!(body, Body::Release(Released::Foreign))),
+        step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
+        RehearsalStep {
+            command: release(setting, name, b, 0),
+            hears: Some(Arc::clone(&channel)),
+            is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+        },
+        step(acquire(a, 1), granted),
+        RehearsalStep {
+            command: Command::ReleaseMany(vec![ReleaseItem {
+                name: name.clone(),
+                field: a.clone(),
+                announce: announce.clone(),
+            }]),
+            hears: Some(Arc::clone(&channel)),
+            is_right: |body| {
+                let Body::ReleaseMany(released) = body else { return false };
+                matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
+            },
+        },
+        step(acquire(a, 1), granted),
+        RehearsalStep {
+            command: Command::ReleaseAt {
+                name: name.clone(),
+                field: a.clone(),
+                // A time in the past, so that nothing is left behind.
+                free_at: ServerTime(0),
+                most: lease,
+                announce,
+            },
+            hears: Some(channel),
+            is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+        },
+        step(acquire(a, 1), granted),
+        RehearsalStep {
+            command: force,
+            hears: Some(setting.client_channel().into()),
+            is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),
+        },
+    ];
+    steps.extend(in_line);
+    Ok(steps)
+}
+
+fn release(setting: &Setting, name: &LockName, field: &str, count: u32) -> Command {
+    Command::Release {
+        name: name.clone(),
+        field: field.to_owned(),
+        share: Share::exclusive(count),
+        announce: setting.announce(name),
+        undo: false,
+    }
+}
