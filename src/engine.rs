@@ -255,6 +255,7 @@ impl Engine {
             Event::Cancel { request } => self.on_cancel(request),
             Event::Release { hold, level, request } => self.on_release(hold, level, request),
             Event::Leave { hold, level } => self.on_leave(hold, level),
+            Event::Downgrade { hold, level, request } => self.on_downgrade(hold, level, request),
             Event::Verify { hold, request } => self.on_verify(hold, request),
             Event::Inspect { name, request } => self.on_query(request, Asking::Inspect(name)),
             Event::ForceUnlock { name, from, request } => {
@@ -360,7 +361,7 @@ impl Engine {
 
     fn announce(&self, name_id: Option<u64>, name: &LockName) -> Announce {
         // Where there are waiters it has been spelled out.
-        let known = name_id.and_then(|id| self.queues.names.get(&id));
+        let known = name_id.and_then(|id| self.queues.listener_of(id));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
         Announce::on(channel, name, profile, self.cx.is_sharded())

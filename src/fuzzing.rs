@@ -115,6 +115,8 @@ fn commands() -> Vec<Command> {
             not_after,
             line: false,
             wait: WaitMode::Try,
+            announce: None,
+            told: Box::default(),
         },
         Command::Release {
             name: name.clone(),

@@ -35,13 +35,11 @@ pub(crate) mod latch;
 pub(crate) mod operation;
 #[cfg(all(test, repository))]
 pub(crate) mod pair;
-#[cfg(all(test, repository, feature = "in-memory"))]
-mod read_write;
+pub(crate) mod read_write;
 pub(crate) mod reentrant;
 pub(crate) mod reply;
 #[cfg(all(test, feature = "in-memory"))]
 mod script_tests;
-#[cfg(all(test, repository))]
 pub(crate) mod semaphore;
 pub(crate) mod share;
 pub(crate) mod sight;
@@ -52,7 +50,7 @@ use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::kinds::share::Share;
 
-/// The scripts of a kind. Each has the same KEYS and ARGV in every kind.
+/// The scripts of a kind.
 pub(crate) struct Scripts {
     pub(crate) acquire: &'static Script,
     /// A count of 0 gives the hold up; a larger count sets it.
@@ -77,7 +75,7 @@ impl Kind {
             Self::CountDownLatch => &reentrant::SCRIPTS,
             #[cfg(all(test, repository))]
             Self::Pair => &pair::SCRIPTS,
-            #[cfg(all(test, repository))]
+            Self::ReadWrite => &read_write::SCRIPTS,
             Self::Semaphore => &semaphore::SCRIPTS,
         }
     }
@@ -89,11 +87,11 @@ impl Kind {
         match self {
             Self::Reentrant => taken.exclusive <= 1,
             Self::CountDownLatch => false,
+            Self::ReadWrite => taken.exclusive == 0 || (taken.exclusive == 1 && taken.shared == 0),
+            // Somebody may have set another number: only the server knows.
+            Self::Semaphore => true,
             #[cfg(all(test, repository))]
             Self::Pair => taken.exclusive <= 2,
-            // Somebody may have set another number: only the server knows.
-            #[cfg(all(test, repository))]
-            Self::Semaphore => true,
         }
     }
 
@@ -103,10 +101,11 @@ impl Kind {
             // One place, however often its owner has it.
             Self::Reentrant => Share::exclusive(share.exclusive.min(1)),
             Self::CountDownLatch => Share::NOTHING,
+            Self::ReadWrite if share.exclusive > 0 => Share::ONE,
+            Self::ReadWrite => Share { exclusive: 0, shared: share.shared.min(1) },
+            Self::Semaphore => share,
             #[cfg(all(test, repository))]
             Self::Pair => Share::exclusive(share.exclusive.min(1)),
-            #[cfg(all(test, repository))]
-            Self::Semaphore => share,
         }
     }
 
@@ -114,21 +113,70 @@ impl Kind {
     pub(crate) fn hands_off(self) -> bool {
         match self {
             Self::Reentrant => true,
-            Self::CountDownLatch => false,
+            Self::CountDownLatch | Self::ReadWrite | Self::Semaphore => false,
             #[cfg(all(test, repository))]
-            Self::Pair | Self::Semaphore => false,
+            Self::Pair => false,
         }
     }
 
     /// Whether its waiters stand in a line that the server keeps.
     pub(crate) fn has_line(self, profile: WireProfile) -> bool {
         match self {
-            Self::Reentrant => profile.has_lines(),
+            Self::Reentrant | Self::ReadWrite | Self::Semaphore => profile.has_lines(),
             Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
-            Self::Semaphore => profile.has_lines(),
+            Self::Pair => false,
+        }
+    }
+
+    /// Whether each owner waits for itself, with a place of its own in the line. If not, one waiter of
+    /// a client tries at a time.
+    pub(crate) fn waits_per_owner(self) -> bool {
+        match self {
+            Self::ReadWrite | Self::Semaphore => true,
+            Self::Reentrant | Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
+        }
+    }
+
+    /// Whether a first attempt, too, may reserve what is free for others.
+    pub(crate) fn first_attempt_passes_on(self) -> bool {
+        self.waits_per_owner()
+    }
+
+    /// Whether the last releases of many holds may go in one script.
+    pub(crate) fn releases_many(self) -> bool {
+        !self.waits_per_owner()
+    }
+
+    /// Whether a smaller share is only informative on the server. If it is not, others may be let in by
+    /// it.
+    pub(crate) fn lets_others_in(self, from: Share, to: Share) -> bool {
+        self == Self::ReadWrite && from.exclusive > 0 && to.exclusive == 0
+    }
+
+    /// What the field of a hold with this share has behind the hold id.
+    pub(crate) fn add_share_to(self, field: &mut String, share: Share) {
+        if self == Self::Semaphore {
+            for number in [share.exclusive, share.shared] {
+                field.push(':');
+                field.push_str(itoa::Buffer::new().format(number));
+            }
+        }
+    }
+
+    /// The share of a field, from what it has behind the hold id. `None`: no client of this crate
+    /// writes such a field.
+    pub(crate) fn share_in(self, rest: &str) -> Option<Share> {
+        match self {
+            Self::Semaphore => {
+                let (permits, number) = rest.strip_prefix(':')?.split_once(':')?;
+                Some(Share::permits(permits.parse().ok()?, number.parse().ok()?))
+            }
+            Self::ReadWrite if rest == ":write" => Some(Share::ONE),
+            Self::ReadWrite if rest.is_empty() => Some(Share::READ),
+            _ => rest.is_empty().then_some(Share::ONE),
         }
     }
 
@@ -137,11 +185,11 @@ impl Kind {
         match self {
             Self::Reentrant => 1,
             Self::CountDownLatch => 2,
+            Self::ReadWrite => i64::MAX,
+            // What kind it is, and the number.
+            Self::Semaphore => 2,
             #[cfg(all(test, repository))]
             Self::Pair => 4,
-            // What kind it is, and the number.
-            #[cfg(all(test, repository))]
-            Self::Semaphore => 2,
         }
     }
 }

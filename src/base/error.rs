@@ -135,6 +135,31 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
+    /// An owner that only reads wants to write the same read-write lock: it would wait for its own read
+    /// for ever. Release the read first, or use
+    /// [`try_upgrade`](crate::RwLockReadGuard::try_upgrade).
+    #[error(
+        "{CRATE}: lock \"{name}\" is read by the same owner, which would wait for itself to write it; \
+         release the read first, or use try_upgrade"
+    )]
+    WouldDeadlock {
+        /// The lock name.
+        name: String,
+    },
+    /// More permits are wanted than the semaphore has. Also for those who wait, when the number is
+    /// lowered.
+    #[error(
+        "{CRATE}: {wanted} permits of semaphore \"{name}\" are wanted, which has {permits}; \
+         1 to {permits} are allowed"
+    )]
+    TooManyPermits {
+        /// The name of the semaphore.
+        name: String,
+        /// How many are wanted.
+        wanted: u32,
+        /// How many there are.
+        permits: u32,
+    },
     /// Too many tasks of this client already wait for the lock.
     #[error(
         "{CRATE}: lock \"{name}\" already has {limit} waiters in this client, the limit; try again later"
@@ -266,6 +291,8 @@ impl Error {
             | Self::KeyConflict { name, .. }
             | Self::KeyStillInUse { name, .. }
             | Self::HoldCountLimit { name, .. }
+            | Self::WouldDeadlock { name }
+            | Self::TooManyPermits { name, .. }
             | Self::TooManyWaiters { name, .. }
             | Self::NotAnnounced { name, .. } => Some(name),
             Self::InvalidName { .. }
@@ -411,6 +438,8 @@ mod tests {
             Error::KeyConflict { name: name.clone(), found: text() },
             Error::KeyStillInUse { name: name.clone(), found: text() },
             Error::HoldCountLimit { name: name.clone(), limit: 1 },
+            Error::WouldDeadlock { name: name.clone() },
+            Error::TooManyPermits { name: name.clone(), wanted: 3, permits: 2 },
             Error::TooManyWaiters { name: name.clone(), limit: 1 },
             Error::Auth { name: None, message: text() },
             Error::Denied { name: None, message: text() },
@@ -432,7 +461,7 @@ mod tests {
             assert_eq!(text.strip_prefix("redis-reentrant-lock: "), Some(&*error.words()));
             let about_a_lock = error.clone().of_lock("orders:42");
             match (error.lock_name(), about_a_lock.lock_name()) {
-                (Some("x"), Some("x")) => assert!(text.contains("lock \"x\""), "{text}"),
+                (Some("x"), Some("x")) => assert!(text.contains("\"x\""), "{text}"),
                 (None, Some("orders:42")) => {
                     let wanted =
                         format!("redis-reentrant-lock: lock \"orders:42\": {}", error.words());

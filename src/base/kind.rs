@@ -8,8 +8,9 @@ pub(crate) enum Kind {
     Reentrant,
     /// It is not held: whoever waits for it only learns that its count is 0.
     CountDownLatch,
-    /// More than one may have permits; not sent by any client yet.
-    #[cfg(all(test, repository))]
+    /// Any number of readers, or one writer.
+    ReadWrite,
+    /// Up to a number of permits are held at once.
     Semaphore,
     /// For tests: two may hold it at once.
     #[cfg(all(test, repository))]

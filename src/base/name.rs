@@ -17,10 +17,16 @@ pub(crate) const MAX_NAME_BYTES: usize = 512;
 const FENCE_PREFIX: &str = "redisson_lock_fence:";
 /// The beginning of the key of a waiting line.
 pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
+const HEARD_PREFIX: &str = "redisson_lock_heard";
 /// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
 /// so.
-const RESERVED: [&str; 4] =
-    [LINE_PREFIX, "redisson_lock_marks", "redisson_lock_fence", "redisson_latch_op"];
+const RESERVED: [&str; 5] = [
+    LINE_PREFIX,
+    HEARD_PREFIX,
+    "redisson_lock_marks",
+    "redisson_lock_fence",
+    "redisson_latch_op",
+];
 /// In bytes. The prefix is followed by at most five digits in braces.
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
@@ -66,10 +72,11 @@ impl LockName {
             );
         }
         if let Some(reserved) = RESERVED.iter().find(|reserved| name.starts_with(**reserved)) {
-            let [line, marks, fence, op] = RESERVED;
+            let [line, heard, marks, fence, op] = RESERVED;
             return refuse(&format!(
                 "it begins with `{reserved}`, like a key that this crate writes beside its locks; \
-                 allowed are names that do not begin with `{line}`, `{marks}`, `{fence}` or `{op}`"
+                 allowed are names that do not begin with `{line}`, `{heard}`, `{marks}`, \
+                 `{fence}` or `{op}`"
             ));
         }
         Ok(Self { text: name.into(), slot: slot_of(name), kind: Kind::Reentrant })
@@ -99,6 +106,8 @@ impl LockName {
         match self.kind {
             // Redisson puts every name of a latch in braces.
             Kind::CountDownLatch => latch_channel_around(self.as_str()).into(),
+            Kind::ReadWrite => self.beside_it("redisson_rwlock:", "").into(),
+            Kind::Semaphore => self.beside_it("redisson_sc:", "").into(),
             _ => channel_of(profile, self.as_str()).into(),
         }
     }
@@ -133,20 +142,40 @@ impl LockName {
 
     /// Where the outcome of an operation on this name is kept.
     pub(crate) fn operation_key(&self, id: &str) -> String {
+        self.beside_it("redisson_latch_op:", &format!(":{id}"))
+    }
+
+    /// The permits of a semaphore of this name.
+    pub(crate) fn permits_key(&self) -> String {
+        self.beside_it("", ":timeout")
+    }
+
+    /// The waiters of a semaphore of this name that were heard of lately.
+    pub(crate) fn heard_key(&self) -> String {
         let name = self.as_str();
-        if name.contains('{') {
-            format!("redisson_latch_op:{name}:{id}")
-        } else {
-            format!("redisson_latch_op:{{{name}}}:{id}")
+        match name.contains('{') {
+            true => [HEARD_PREFIX, ":", name].concat(),
+            false => [HEARD_PREFIX, "__{", name, "}"].concat(),
         }
     }
 
-    /// The permits of a semaphore of this name. As in a channel, a name that contains a brace is not
-    /// put in braces.
-    #[cfg(all(test, repository))]
-    pub(crate) fn permits_key(&self) -> String {
+    /// How the keys begin that belong to single readers of a read-write lock of this name.
+    pub(crate) fn in_braces(&self) -> String {
+        self.beside_it("", "")
+    }
+
+    /// A reader of a read-write lock of this name is alive while this key exists.
+    pub(crate) fn reader_key(&self, field: &str) -> String {
+        self.beside_it("", &[":", field, ":rwlock_timeout:1"].concat())
+    }
+
+    /// Redisson's `prefixName`: a name that contains a brace is not put in braces.
+    fn beside_it(&self, before: &str, after: &str) -> String {
         let name = self.as_str();
-        if name.contains('{') { format!("{name}:timeout") } else { format!("{{{name}}}:timeout") }
+        match name.contains('{') {
+            true => [before, name, after].concat(),
+            false => [before, "{", name, "}", after].concat(),
+        }
     }
 
     /// The waiting line of this name. Two names never have the same one.

@@ -471,6 +471,7 @@ async fn lock(shared: &Arc<Shared>, owner: OwnerKey) -> Arc<HoldCell> {
             wait: Wait::Forever,
             max_hold: None,
             at_least: None,
+            upgrades: None,
         })
     };
     match shared.ask(acquire).await {

@@ -20,6 +20,7 @@ use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
 use crate::engine::name_record::Cause;
+use crate::engine::name_record::NameRecord;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Hurry;
 use crate::engine::pending::Op;
@@ -35,6 +36,7 @@ use crate::kinds::conflict::conflict_of_holder;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
+use crate::kinds::reply::Others;
 use crate::kinds::reply::Place;
 use crate::kinds::reply::Reply;
 use crate::kinds::share::Share;
@@ -58,7 +60,7 @@ impl Engine {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(request) = name.contender() else { return self.settle(name_id) };
         let waiter = || self.queues.waiters.get(&request);
-        let wanted = || waiter().map_or(Share::ONE, |waiter| waiter.share);
+        let wanted = || waiter().map_or(Some(Share::ONE), Waiter::needs_room_for);
         let in_the_way = self.holds.in_the_way(name, wanted).filter(|_| !seeded!(OwnHoldFirst));
         if let Some(hold) = in_the_way.map(|hold| hold.id) {
             self.cx.timers.clear(TimerKey::Try(name_id));
@@ -131,15 +133,8 @@ impl Engine {
         let not_after = not_after.shared(latest.since(self.cx.now));
         let to = self.cx.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
-        let (line, wait) = self.wait_mode(name_id, waiter.once);
-        let command = Command::Acquire {
-            name,
-            field: self.cx.field(hold),
-            share: waiter.share,
-            lease: ttl,
-            not_after,
-            line,
-            wait,
+        let Some(command) = self.command_of_attempt(name_id, hold, &waiter, ttl, not_after) else {
+            return;
         };
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.holds.unsent.remove(&hold);
@@ -154,18 +149,46 @@ impl Engine {
         self.cx.timers.clear(TimerKey::Try(name_id));
     }
 
+    fn command_of_attempt(
+        &mut self,
+        name_id: u64,
+        hold: u64,
+        waiter: &Waiter,
+        lease: LeaseMs,
+        not_after: ServerTime,
+    ) -> Option<Command> {
+        let told = self
+            .queues
+            .known_contest(name_id)
+            .map(|contest| std::mem::take(&mut contest.told))
+            .unwrap_or_default();
+        let field = self.cx.field_of(self.holds.get(&hold)?);
+        let name = self.queues.names.get(&name_id)?.lock.clone();
+        if let Some(from) = waiter.upgrades {
+            let from = self.cx.field_of(self.holds.get(&from)?);
+            return Some(Command::Upgrade { name, from, to: field, lease, not_after, told });
+        }
+        if self.hears(name_id) {
+            // Before the attempt is sent: its answer may be older than a message.
+            self.queues.listen_for(&mut self.cx, name_id);
+        }
+        let (line, wait) = self.wait_mode(name_id, waiter.once);
+        let passes_on =
+            matches!(wait, WaitMode::Again { .. }) || name.kind().first_attempt_passes_on();
+        let announce = passes_on.then(|| self.announce(Some(name_id), &name));
+        let share = waiter.share;
+        Some(Command::Acquire { name, field, share, lease, not_after, line, wait, announce, told })
+    }
+
     /// Whether the next attempt names the line, and what it says about waiting.
     fn wait_mode(&self, name_id: u64, once: bool) -> (bool, WaitMode) {
         let name = &self.queues.names[&name_id];
         let contest = name.contest();
         let line = self.cx.has_line(&name.lock) && !contest.lock_alone;
-        let confirmed =
-            || name.known_channel().is_some_and(|known| self.subscriptions.is_confirmed(&known));
-        let hears = || confirmed() || seeded!(HearsOnceConfirmed);
+        let hears = || self.hears(name_id) || seeded!(HearsOnceConfirmed);
         let mode = if contest.standing.again {
-            let announce = self.announce(Some(name_id), &name.lock);
             let ticket = if seeded!(TicketIsNamed) { 0 } else { contest.standing.ticket };
-            WaitMode::Again { ticket, hears: hears(), announce }
+            WaitMode::Again { ticket, hears: hears() }
         } else if once {
             WaitMode::Try
         } else {
@@ -174,12 +197,23 @@ impl Engine {
         (line, mode)
     }
 
+    /// Whether a message on the channel of a name reaches this record.
+    fn hears(&self, name_id: u64) -> bool {
+        let known = self.queues.listener_of(name_id).and_then(NameRecord::known_channel);
+        known.is_some_and(|known| self.subscriptions.is_confirmed(&known))
+    }
+
     /// The hold with which this client has been refused before, for whichever of its waiters: its
     /// place in the line goes with it. Or a new one.
     fn hold_for_attempt(&mut self, name_id: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let Some(id) = self.attempted_hold(name_id) else {
             return self.new_hold(name_id, request, waiter);
         };
+        // A place in the line is for what was wanted when it was taken.
+        if self.holds.get(&id).is_some_and(|hold| hold.share != waiter.share) {
+            self.leave_line(name_id);
+            return self.new_hold(name_id, request, waiter);
+        }
         if seeded!(PlacePassesOn)
             && self.holds.get(&id).is_some_and(|hold| hold.taker() != Some(request))
         {
@@ -285,7 +319,7 @@ impl Engine {
                 self.on_granted(id, lease, answered, token);
             }
             Outcome::Done(Reply {
-                body: Body::Acquire(Acquired::Held { pttl, holder, place }),
+                body: Body::Acquire(Acquired::Held { pttl, holder, place, others }),
                 ..
             }) => {
                 self.queues.forgive(name_id);
@@ -294,10 +328,20 @@ impl Engine {
                 {
                     waiter.late = None;
                 }
-                match conflict_of_holder(pttl, &holder) {
+                let is_upgrade = holder.is_empty();
+                match conflict_of_holder(pttl, &holder).filter(|_| !is_upgrade) {
                     Some(found) => self.on_conflict(id, found),
+                    None if self.others_may_be_dead(name_id, is_upgrade, others) => {
+                        self.queues.wake(name_id);
+                    }
                     None => self.on_refused(id, pttl, holder, place),
                 }
+            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::TooMany { permits }), .. }) => {
+                self.on_too_many(id, permits);
+            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => {
+                self.on_nothing_to_upgrade(id);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Conflict(found)), .. }) => {
                 self.on_conflict(id, found);
@@ -353,6 +397,50 @@ impl Engine {
                 }
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
+        }
+    }
+
+    /// The next attempt names the holds that this one was told about, so that those that are dead are
+    /// removed. True if that attempt is made at once: this one has removed some, so that others may be
+    /// behind them, or it was an upgrade, which does not wait, and it has named none.
+    fn others_may_be_dead(
+        &mut self,
+        name_id: u64,
+        is_upgrade: bool,
+        others: Option<Others>,
+    ) -> bool {
+        let Some(Others { removed, fields }) = others else { return false };
+        let Some(contest) = self.queues.known_contest(name_id) else { return false };
+        contest.told = fields.into();
+        let first = !std::mem::replace(&mut contest.was_told, true);
+        removed || (is_upgrade && first)
+    }
+
+    /// There are not as many permits, so that waiting would not help.
+    fn on_too_many(&mut self, id: u64, permits: u32) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (name_id, name, wanted) = (hold.name_id, hold.lock.to_string(), hold.share.exclusive);
+        // The server has taken it out of the line.
+        if let Some(contest) = self.queues.known_contest(name_id) {
+            contest.standing.end_role();
+        }
+        self.fail_waiters(name_id, |_, _| Error::TooManyPermits {
+            name: name.clone(),
+            wanted,
+            permits,
+        });
+    }
+
+    /// What was to be upgraded is gone.
+    fn on_nothing_to_upgrade(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let taker = hold.taker();
+        let upgrades = taker.and_then(|request| self.queues.waiters.get(&request)?.upgrades);
+        self.drop_hold(id);
+        if let (Some(request), Some(from)) = (taker, upgrades) {
+            self.lose_gone(from);
+            let error = self.holds.lost_error(from);
+            self.end_wait(request, Answer::Failed(error));
         }
     }
 
@@ -491,7 +579,7 @@ impl Engine {
         let kind = name.lock.kind();
         // Of most kinds two do not fit, and then the holds need not be looked at.
         kind.admits(kind.taken_by(granted), granted)
-            && self.holds.in_the_way(name, || granted).is_none()
+            && self.holds.in_the_way(name, || Some(granted)).is_none()
     }
 
     pub(super) fn on_refused(&mut self, id: u64, pttl: i64, holder: String, place: Option<Place>) {
@@ -572,10 +660,11 @@ impl Engine {
     pub(super) fn bury(&mut self, id: u64, not_after: ServerTime) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
+        let share = hold.share;
         if seeded!(UnknownIsCleanedUp) {
             return self.drop_hold(id);
         }
-        self.remember_dead(id, name_id, lock, not_after, key_end);
+        self.remember_dead(id, name_id, lock, share, not_after, key_end);
         self.drop_hold(id);
         self.send_cleanup(id);
     }
@@ -586,12 +675,13 @@ impl Engine {
         id: u64,
         name_id: u64,
         lock: LockName,
+        share: Share,
         not_after: ServerTime,
         key_end: Moment,
     ) {
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.contest_mut().dead.push(id);
         }
-        self.dead_ids.add(id, name_id, lock, not_after, key_end);
+        self.dead_ids.add(id, name_id, lock, share, not_after, key_end);
     }
 }

@@ -17,6 +17,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
 use crate::engine::pending::Op;
 use crate::engine::pending::PendingOp;
 use crate::engine::servers::Server;
@@ -25,6 +26,7 @@ use crate::engine::timers::TimerKey;
 use crate::engine::timers::Timers;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
+use crate::kinds::share::Share;
 use crate::settings::config::Config;
 
 /// Passed to all parts. It knows nothing of names or holds.
@@ -92,7 +94,20 @@ impl Context {
         self.effects.push(Effect::Report(report));
     }
 
-    pub(super) fn field(&self, hold: u64) -> String {
+    /// What a hold is called in Redis.
+    pub(super) fn field_of(&self, hold: &Hold) -> String {
+        self.field(hold.id, &hold.lock, hold.share)
+    }
+
+    /// The same for a hold with this id and share.
+    pub(super) fn field(&self, hold: u64, lock: &LockName, share: Share) -> String {
+        let mut field = self.id(hold);
+        lock.kind().add_share_to(&mut field, share);
+        field
+    }
+
+    /// An id that no other client uses.
+    pub(super) fn id(&self, hold: u64) -> String {
         let hold = if seeded!(HoldIdIsNew) { hold % 8 } else { hold };
         [&*self.config.client_id, ":", itoa::Buffer::new().format(hold)].concat()
     }

@@ -19,6 +19,7 @@ use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 /// A dead id is released again after this time at the latest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -28,6 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Dead {
     name_id: u64,
     pub(crate) lock: LockName,
+    /// What it would have, or has had.
+    pub(super) share: Share,
     /// The attempt cannot be executed once the server's clock is past this.
     not_after: ServerTime,
     /// When its key is gone, if it was granted.
@@ -67,6 +70,7 @@ impl DeadIds {
         id: u64,
         name_id: u64,
         lock: LockName,
+        share: Share,
         not_after: ServerTime,
         key_end: Moment,
     ) {
@@ -75,6 +79,7 @@ impl DeadIds {
             Dead {
                 name_id,
                 lock,
+                share,
                 not_after,
                 key_end,
                 op: None,
@@ -88,12 +93,12 @@ impl DeadIds {
 
     /// A release named the lock alone. One that names the line is owed: one for all such releases
     /// of a name, unless it is on the wire already.
-    fn owe(&mut self, id: u64, name_id: u64, lock: LockName) -> bool {
+    fn owe(&mut self, id: u64, name_id: u64, lock: LockName, share: Share) -> bool {
         let known = |dead: &Dead| dead.owed && dead.lock == lock && dead.op.is_none();
         if self.dead.values().any(known) {
             return false;
         }
-        self.add(id, name_id, lock, ServerTime(0), Moment::ZERO);
+        self.add(id, name_id, lock, share, ServerTime(0), Moment::ZERO);
         self.dead.entry(id).and_modify(|dead| dead.owed = true);
         true
     }
@@ -208,11 +213,11 @@ impl Engine {
     }
 
     /// The last release of a hold named the lock alone.
-    pub(super) fn owe_line(&mut self, id: u64, name_id: u64, lock: LockName) {
+    pub(super) fn owe_line(&mut self, id: u64, name_id: u64, lock: LockName, share: Share) {
         if seeded!(LineIsOwed) {
             return;
         }
-        if self.cx.has_line(&lock) && self.dead_ids.owe(id, name_id, lock) {
+        if self.cx.has_line(&lock) && self.dead_ids.owe(id, name_id, lock, share) {
             self.send_cleanup(id);
         }
     }
@@ -241,7 +246,6 @@ mod tests {
     use crate::backend::ServerInfo;
     use crate::engine::context::testing::context;
     use crate::kinds::command::Announce;
-    use crate::kinds::share::Share;
 
     const ID: u64 = 7;
     const NOT_AFTER: ServerTime = ServerTime(1_000_000);
@@ -249,7 +253,7 @@ mod tests {
     fn dead() -> (DeadIds, Context) {
         let (mut cleanup, mut cx) = (DeadIds::default(), context());
         cx.servers.connected(ServerId::ONLY, ServerInfo::default());
-        cleanup.add(ID, 1, lock(), NOT_AFTER, Moment(5));
+        cleanup.add(ID, 1, lock(), Share::ONE, NOT_AFTER, Moment(5));
         (cleanup, cx)
     }
 

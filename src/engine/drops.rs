@@ -44,7 +44,7 @@ impl Engine {
         let waited_for = !hold.release().unlocks.is_empty()
             || self.queues.names.get(&hold.name_id).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
-        self.cx.servers.is_one() && !self.drops.one_by_one && !waited_for && as_usual
+        hold.lock.kind().releases_many() && self.cx.servers.is_one() && !self.drops.one_by_one && !waited_for && as_usual
     }
 
     pub(super) fn queue_release(&mut self, id: u64) {
@@ -98,7 +98,8 @@ impl Engine {
         let item = |id: u64| {
             let hold = self.holds.get(&id)?;
             let announce = self.announce(Some(hold.name_id), &hold.lock);
-            Some((id, ReleaseItem { field: self.cx.field(id), announce, name: hold.lock.clone() }))
+            let field = self.cx.field_of(hold);
+            Some((id, ReleaseItem { field, announce, name: hold.lock.clone() }))
         };
         let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) =
             ids.into_iter().filter_map(item).unzip();

@@ -55,6 +55,8 @@ pub(crate) struct Acquire {
     pub(crate) max_hold: Option<Duration>,
     /// The name stays taken so long from the grant, whatever ends earlier.
     pub(crate) at_least: Option<LeaseMs>,
+    /// The hold of its owner with a shared share, beside which this one wants an exclusive one.
+    pub(crate) upgrades: Option<u64>,
 }
 
 /// One command that belongs to no hold, to the server of a name.
@@ -108,6 +110,14 @@ pub(crate) enum Event {
     Leave {
         hold: u64,
         level: RequestId,
+    },
+    #[allow(dead_code, reason = "for the read-write lock")]
+    /// A level with an exclusive share keeps a shared one, and nobody else gets an exclusive one in
+    /// between.
+    Downgrade {
+        hold: u64,
+        level: RequestId,
+        request: RequestId,
     },
     Verify {
         hold: u64,

@@ -507,6 +507,13 @@ impl Hold {
         shares.fold(Share::NOTHING, Share::plus)
     }
 
+    /// True if its owner has only a shared share and wants an exclusive one beside it: it would wait
+    /// for itself.
+    pub(crate) fn cannot_grow_by(&self, share: Share) -> bool {
+        let has = self.share_of_levels();
+        share.exclusive > 0 && has.exclusive == 0 && has.shared > 0
+    }
+
     /// The number of levels that are granted or on the wire.
     pub(crate) fn count_wanted(&self) -> usize {
         let on_the_wire = matches!(self.sending, Some(Sending::Reenter { abandoned: false, .. }));

@@ -123,6 +123,26 @@ impl Engine {
         }
     }
 
+    /// A level keeps a shared share instead of an exclusive one. That ends its right to the latter at
+    /// once.
+    pub(super) fn on_downgrade(&mut self, id: u64, level: RequestId, request: RequestId) {
+        let Some(hold) = self.holds.get_mut(&id).filter(|hold| hold.state.is_live()) else {
+            let error = self.holds.lost_error(id);
+            return self.cx.fail(request, error);
+        };
+        if let Some(level) = hold.levels.iter_mut().find(|known| known.request == level) {
+            level.share = level.share.downgraded();
+        }
+        let unlock = Unlock { request, since: self.cx.now };
+        hold.pending_work().todo.push_back(PendingOperation::LowerCount(Some(unlock)));
+        let in_outage =
+            self.cx.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
+        if in_outage {
+            self.cx.set_outage_timer(self.cx.now);
+        }
+        self.advance(id);
+    }
+
     // ---- one command after the other
 
     /// Sends the next command of a hold, if none is on the wire.
@@ -166,6 +186,11 @@ impl Engine {
             return self.cx.ask_clock(to);
         }
         hold.pending_work().todo.pop_front();
+        if hold.cannot_grow_by(waiter.share) {
+            let name = hold.lock.to_string();
+            self.end_wait(request, Answer::Failed(Error::WouldDeadlock { name }));
+            return self.advance(id);
+        }
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
         if own_end.is_some_and(|end| end <= self.cx.now) {
             let error =
@@ -189,14 +214,23 @@ impl Engine {
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return };
         let line = self.cx.has_line(&name) && self.names_line_in_vain();
+        let Some((name_id, field)) =
+            self.holds.get(&id).map(|hold| (hold.name_id, self.cx.field_of(hold)))
+        else {
+            return;
+        };
+        let passes_on = name.kind().first_attempt_passes_on();
+        let announce = passes_on.then(|| self.announce(Some(name_id), &name));
         let command = Command::Acquire {
             name,
-            field: self.cx.field(id),
+            field,
             share,
             lease: ttl,
             not_after,
             line,
             wait: WaitMode::Try,
+            announce,
+            told: Box::default(),
         };
         self.cx.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
@@ -368,9 +402,16 @@ impl Engine {
         });
         let (name, share) = (hold.lock.clone(), hold.share_of_levels());
         let to = self.cx.servers.id_of(&name);
-        let command =
-            Command::Release { name, field: self.cx.field(id), share, announce, undo: false };
+        let field = self.cx.field_of(hold);
         let deadline = self.cx.attempt_deadline();
+        let command = if name.kind().lets_others_in(hold.share, share) {
+            // The others are in the line, which the command above named only in vain.
+            announce.line = self.cx.has_line(&name);
+            hold.key_end = hold.key_end.max(deadline.plus(hold.ttl.longest()));
+            Command::Downgrade { name, field, share, lease: hold.ttl, announce }
+        } else {
+            Command::Release { name, field, share, announce, undo: false }
+        };
         self.cx.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::LowerCount);
@@ -384,6 +425,7 @@ impl Engine {
         }
         let unlocks = hold.take_lowering();
         let live = hold.state.is_live();
+        let lets_others_in = hold.lock.kind().lets_others_in(hold.share, hold.share_of_levels());
         let waiting = unlocks.iter().flatten().map(|unlock| unlock.request);
         match outcome {
             _ if !live => {
@@ -409,7 +451,9 @@ impl Engine {
             }
             // The server's count is only informative. The next command that gets memory corrects
             // it.
-            Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory => {
+            Outcome::NotExecuted(failure)
+                if failure.kind == FailureKind::OutOfMemory && !lets_others_in =>
+            {
                 self.answer_all(waiting, |_| Answer::Done);
             }
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
@@ -570,7 +614,8 @@ impl Engine {
             // No command of the hold that is still on the wire can create the key again, so one
             // answer is enough.
             let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
-            self.remember_dead(id, name_id, lock, ServerTime(0), key_end);
+            let share = hold.share;
+            self.remember_dead(id, name_id, lock, share, ServerTime(0), key_end);
             self.send_cleanup(id);
         }
     }

@@ -214,18 +214,18 @@ impl Holds {
     }
 
     /// A hold that prevents attempts for this name with this share, because this client has as much
-    /// of it as the kind admits beside that. It is one that is being released, if there is one: the
+    /// of it as the kind admits beside that. `None` is wanted: nothing is in the way. It is one that is being released, if there is one: the
     /// lock is known to be full only if all of them are valid.
     pub(super) fn in_the_way(
         &self,
         name: &NameRecord,
-        wanted: impl FnOnce() -> Share,
+        wanted: impl FnOnce() -> Option<Share>,
     ) -> Option<&Hold> {
         let holds = name.holds().filter_map(|id| self.by_id.get(&id));
         let mut there = holds.filter(|hold| hold.state.is_in_the_way());
         let mut chosen = there.next()?;
         // Mostly there is none, and then nobody needs to know what is wanted.
-        let wanted = wanted();
+        let wanted = wanted()?;
         let kind = name.lock.kind();
         let mut beside = kind.taken_by(chosen.share);
         if !kind.admits(beside, wanted) {

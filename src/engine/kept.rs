@@ -203,8 +203,10 @@ impl Engine {
         name_id: u64,
         lock: &LockName,
     ) -> Option<Command> {
+        let of_hold = self.holds.get(&id).map(|hold| hold.share);
+        let share = of_hold.or_else(|| self.dead_ids.get(id).map(|dead| dead.share))?;
         let (name, field, mut announce) =
-            (lock.clone(), self.cx.field(id), self.announce(Some(name_id), lock));
+            (lock.clone(), self.cx.field(id, lock, share), self.announce(Some(name_id), lock));
         announce.line &= !self.dead_ids.names_lock_alone(id)
             && self.holds.get(&id).is_none_or(|hold| !hold.release().lock_alone);
         match self.remaining_time(id, lock) {

@@ -42,19 +42,26 @@ impl Engine {
         match (listener, result) {
             // Messages from before the confirmation were not received, so the contender tries once
             // more.
-            (Listener::Name(name_id), Ok(())) if seeded!(AttemptOnceSubscribed) => {
-                self.queues.touch(name_id)
+            (Listener::Name(listener), Ok(())) => {
+                for name_id in self.queues.listening(listener) {
+                    if seeded!(AttemptOnceSubscribed) {
+                        self.queues.touch(name_id)
+                    } else {
+                        self.queues.wake(name_id)
+                    }
+                }
             }
-            (Listener::Name(name_id), Ok(())) => self.queues.wake(name_id),
             (Listener::Name(name_id), Err(failure)) if failure.kind.is_transient() => {
                 self.cx.timers.set(
                     TimerKey::Resubscribe(name_id),
                     self.cx.now.plus(Duration::from_millis(200)),
                 );
             }
-            (Listener::Name(name_id), Err(failure)) => {
-                self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
-                self.forget_channel(name_id);
+            (Listener::Name(listener), Err(failure)) => {
+                for name_id in self.queues.listening(listener) {
+                    self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
+                }
+                self.forget_channel(listener);
             }
             (Listener::Watch(id), result) => self.watching.subscribed(&mut self.cx, id, result),
             (Listener::Probe(request), result) => {
@@ -104,18 +111,29 @@ impl Engine {
 
     /// A message on the channel of a name. With a line its words are the fields for which the lock
     /// was just reserved, or `0`: try. Without a line each message says that the lock may be free.
-    fn on_lock_message(&mut self, name_id: u64, payload: &str) {
-        let Some(name) = self.queues.names.get(&name_id) else { return };
+    fn on_lock_message(&mut self, listener: u64, payload: &str) {
+        let Some(name) = self.queues.names.get(&listener) else { return };
         if !self.cx.has_line(&name.lock) {
-            self.pause_if_served(name_id);
-            return self.on_wake_up(name_id);
+            for name_id in self.queues.listening(listener) {
+                self.pause_if_served(name_id);
+                self.on_wake_up(name_id);
+            }
+            return;
         }
+        let mut of_others = 0;
         for word in payload.split(' ') {
             match word {
-                "0" => self.on_wake_up(name_id),
-                field if field.contains(':') => self.on_reserved(name_id, field),
+                "0" => self.queues.listening(listener).into_iter().for_each(|id| self.on_wake_up(id)),
+                field if field.contains(':') => {
+                    of_others += u64::from(!self.is_reserved_for_us(listener, field));
+                }
                 // For messages that later versions may send.
                 _ => {}
+            }
+        }
+        if of_others > 0 {
+            for name_id in self.queues.listening(listener) {
+                self.on_reserved_for_others(name_id, of_others);
             }
         }
     }
@@ -146,11 +164,17 @@ impl Engine {
         }
     }
 
-    /// The lock was reserved for this field.
-    fn on_reserved(&mut self, name_id: u64, field: &str) {
-        match self.hold_of_field(field).and_then(|id| Some((id, self.holds.get(&id)?.state))) {
-            Some((_, HoldState::Acquiring)) if seeded!(OwnReservationWakes) => {}
-            Some((_, HoldState::Acquiring)) => {
+    /// The lock was reserved for this field. False if that is of nobody here.
+    fn is_reserved_for_us(&mut self, listener: u64, field: &str) -> bool {
+        let hold = self.queues.names.get(&listener).and_then(|name| {
+            self.hold_of_field(&name.lock, field).and_then(|(id, _)| self.holds.get(&id))
+        });
+        let Some((id, name_id, state)) = hold.map(|hold| (hold.id, hold.name_id, hold.state)) else {
+            return false;
+        };
+        match state {
+            HoldState::Acquiring if seeded!(OwnReservationWakes) => {}
+            HoldState::Acquiring => {
                 if let Some(contest) = self.queues.known_contest(name_id) {
                     // The server that says so is well.
                     contest.not_before = Moment::ZERO;
@@ -159,17 +183,19 @@ impl Engine {
                 self.on_wake_up(name_id);
             }
             // The server does not know this hold any more.
-            Some((id, state)) if state.is_live() => {
-                self.watchdog.verify(&self.cx, &mut self.holds, id);
+            state if state.is_live() => self.watchdog.verify(&self.cx, &mut self.holds, id),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The lock was reserved for so many others.
+    fn on_reserved_for_others(&mut self, name_id: u64, others: u64) {
+        if let Some(contest) = self.queues.known_contest(name_id) {
+            if !seeded!(ReservationIsTimed) {
+                contest.standing.announced(self.cx.now, others);
             }
-            _ => {
-                if let Some(contest) = self.queues.known_contest(name_id) {
-                    if !seeded!(ReservationIsTimed) {
-                        contest.standing.announced(self.cx.now);
-                    }
-                    self.queues.touch(name_id);
-                }
-            }
+            self.queues.touch(name_id);
         }
     }
 
@@ -187,10 +213,14 @@ impl Engine {
     /// For a name without waiters: keeps its subscription for a short time, and then removes its
     /// record.
     pub(super) fn settle(&mut self, name_id: u64) {
+        self.queues.stop_listening_for(name_id);
         if !self.attempt_in_flight(name_id) {
             self.leave_line(name_id);
         }
         let Some(name) = self.queues.names.get(&name_id) else { return };
+        if !name.contest().listens_for.is_empty() {
+            return;
+        }
         let (channel, idle) = (name.known_channel(), name.is_idle());
         let until = name.contest().pause;
         self.cx.timers.clear(TimerKey::Try(name_id));
@@ -213,7 +243,7 @@ impl Engine {
     }
 
     pub(super) fn on_linger_over(&mut self, name_id: u64) {
-        if self.queues.names.get(&name_id).is_some_and(|name| !name.has_waiters()) {
+        if self.queues.names.get(&name_id).is_some_and(|name| name.len() == 0) {
             self.forget_channel(name_id);
             self.queues.touch(name_id);
         }
@@ -233,6 +263,7 @@ impl Engine {
 
     /// Subscribes to the channel of a name that has a contender.
     pub(super) fn want_lock_channel(&mut self, name_id: u64) {
+        let name_id = self.queues.listen_for(&mut self.cx, name_id);
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         // The channel is remembered in the record of the contest for as long as it is subscribed.
         name.contest_mut();

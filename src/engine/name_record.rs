@@ -1,6 +1,7 @@
 //! The waiters of a name. The first of them is the contender; what it has to do belongs to the
 //! name, so that the role passes on with everything that is pending when it leaves.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -38,6 +39,9 @@ pub(crate) enum Cause {
 pub(crate) struct NameRecord {
     pub(crate) id: u64,
     pub(crate) lock: LockName,
+    /// Whose record it is, where each owner waits for itself. `None`: that of all owners. Where each
+    /// waits for itself, that one listens to the channel for all of them.
+    pub(crate) owner: Option<OwnerKey>,
     /// The oldest hold of this name that is not gone.
     pub(super) hold: Option<NonZeroU64>,
     /// The last publish or fresh grant.
@@ -61,6 +65,12 @@ pub(crate) struct Contest {
     pub(crate) once: usize,
     /// Dead hold ids that are being cleaned up.
     pub(crate) dead: Vec<u64>,
+    /// The records of owners for whom this one listens to the channel.
+    pub(super) listens_for: BTreeSet<u64>,
+    /// Holds that the last refused attempt was told about. Some of them may be dead.
+    pub(super) told: Box<[String]>,
+    /// An attempt of the present contender was told about such holds.
+    pub(super) was_told: bool,
     /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an
     /// attempt is sent.
     pub(crate) must_try: Option<Cause>,
@@ -105,6 +115,9 @@ impl Contest {
             next_ticket: 0,
             once: 0,
             dead: Vec::new(),
+            listens_for: BTreeSet::new(),
+            told: Box::default(),
+            was_told: false,
             must_try: Some(Cause::Duty),
             standing: Standing::default(),
             lock_alone: false,
@@ -137,6 +150,7 @@ impl Contest {
         let waits = self.not_before.max(self.pause) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
         self.queue.is_empty()
+            && self.listens_for.is_empty()
             && self.later_holds.is_empty()
             && self.hand_offs == 0
             && !waits
@@ -153,8 +167,8 @@ impl Record for NameRecord {
 }
 
 impl NameRecord {
-    pub(crate) fn new(id: u64, lock: LockName) -> Self {
-        Self { id, lock, hold: None, published_at: Moment::ZERO, contest: None }
+    pub(crate) fn new(id: u64, lock: LockName, owner: Option<OwnerKey>) -> Self {
+        Self { id, lock, owner, hold: None, published_at: Moment::ZERO, contest: None }
     }
 
     /// Its holds that are not gone, the oldest first.
@@ -254,7 +268,7 @@ impl NameRecord {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.contest().queue.len()
+        self.contest().queue.len() + self.contest().listens_for.len()
     }
 
     pub(crate) fn has_waiters(&self) -> bool {
@@ -335,7 +349,10 @@ impl NameRecord {
 
     pub(crate) fn is_idle(&self) -> bool {
         let contest = self.contest();
-        contest.queue.is_empty() && self.hold.is_none() && contest.dead.is_empty()
+        contest.queue.is_empty()
+            && self.hold.is_none()
+            && contest.dead.is_empty()
+            && contest.listens_for.is_empty()
     }
 }
 
@@ -348,7 +365,7 @@ pub(super) mod tests {
     use crate::kinds::share::Share;
 
     pub(in crate::engine) fn name() -> NameRecord {
-        NameRecord::new(1, LockName::new("n").unwrap())
+        NameRecord::new(1, LockName::new("n").unwrap(), None)
     }
 
     pub(in crate::engine) fn due(name: &NameRecord, now: Moment) -> Result<Cause, Moment> {
@@ -428,6 +445,7 @@ pub(super) mod tests {
             deadline: None,
             once,
             leads: false,
+            upgrades: None,
             ticket: 0,
             waited: false,
             late: None,

@@ -1,4 +1,5 @@
-//! The lock names in use, by id and by name.
+//! The lock names in use, by id and by name. Where each owner waits for itself, each has a record of
+//! its own.
 
 use std::hash::BuildHasher;
 use std::hash::RandomState;
@@ -7,6 +8,7 @@ use std::ops::Index;
 use hashbrown::HashTable;
 
 use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::engine::by_id::ById;
 use crate::engine::by_id::give_back;
 use crate::engine::name_record::NameRecord;
@@ -28,28 +30,36 @@ impl NameTable {
         self.records.get_mut(id).map(|name| &mut **name)
     }
 
-    pub(crate) fn id_of(&self, lock: &LockName) -> Option<u64> {
-        self.ids.find(self.hasher.hash_one(lock), |id| self.records[id].lock == *lock).copied()
+    /// The record that an owner shares with all others, or the one that it has for itself.
+    pub(crate) fn id_of(&self, lock: &LockName, owner: Option<OwnerKey>) -> Option<u64> {
+        let is_it = |id: &u64| {
+            let record = &self.records[id];
+            record.owner == owner && record.lock == *lock
+        };
+        self.ids.find(self.hash(lock, owner), is_it).copied()
     }
 
+    /// The record that all owners share.
     pub(crate) fn find(&self, lock: &LockName) -> Option<&NameRecord> {
-        self.id_of(lock).and_then(|id| self.get(&id))
+        self.id_of(lock, None).and_then(|id| self.get(&id))
+    }
+
+    fn hash(&self, lock: &LockName, owner: Option<OwnerKey>) -> u64 {
+        hash(&self.hasher, lock, owner)
     }
 
     /// Adds a name that is not in use.
     pub(crate) fn add(&mut self, name: NameRecord) {
-        let (hash, id) = (self.hasher.hash_one(&name.lock), name.id);
+        let (hash, id) = (self.hash(&name.lock, name.owner), name.id);
         self.records.insert(Box::new(name));
-        self.ids.insert_unique(hash, id, |id| self.hasher.hash_one(&self.records[id].lock));
+        self.ids.insert_unique(hash, id, |id| hash_of(&self.hasher, &self.records[id]));
     }
 
     pub(crate) fn remove(&mut self, id: &u64) {
         let Some(name) = self.records.get(id) else { return };
-        if let Ok(place) =
-            self.ids.find_entry(self.hasher.hash_one(&name.lock), |other| other == id)
-        {
+        if let Ok(place) = self.ids.find_entry(hash_of(&self.hasher, name), |other| other == id) {
             place.remove();
-            give_back(&mut self.ids, |id| self.hasher.hash_one(&self.records[id].lock));
+            give_back(&mut self.ids, |id| hash_of(&self.hasher, &self.records[id]));
         }
         self.records.remove(id);
     }
@@ -67,6 +77,17 @@ impl NameTable {
     #[cfg(test)]
     pub(crate) fn unordered(&self) -> impl Iterator<Item = &NameRecord> {
         self.records.unordered().map(|name| &**name)
+    }
+}
+
+fn hash_of(hasher: &RandomState, record: &NameRecord) -> u64 {
+    hash(hasher, &record.lock, record.owner)
+}
+
+fn hash(hasher: &RandomState, lock: &LockName, owner: Option<OwnerKey>) -> u64 {
+    match owner {
+        None => hasher.hash_one(lock),
+        Some(owner) => hasher.hash_one((lock, owner)),
     }
 }
 
@@ -89,26 +110,43 @@ mod tests {
     #[test]
     fn memory_is_given_back() {
         let mut names = NameTable::default();
-        (0..20_000).for_each(|id| names.add(NameRecord::new(id, lock(id))));
+        (0..20_000).for_each(|id| names.add(NameRecord::new(id, lock(id), None)));
         let large = names.ids.capacity();
         (0..19_900).for_each(|id| names.remove(&id));
         assert!(names.ids.capacity() <= large / 4, "{}", names.ids.capacity());
-        assert!((19_900..20_000).all(|id| names.id_of(&lock(id)) == Some(id)));
+        assert!((19_900..20_000).all(|id| names.id_of(&lock(id), None) == Some(id)));
+    }
+
+    #[test]
+    fn an_owner_that_waits_for_itself_has_a_record_of_its_own() {
+        let mut names = NameTable::default();
+        let owner = |number| Some(OwnerKey::from_test(number));
+        names.add(NameRecord::new(1, lock(1), None));
+        names.add(NameRecord::new(2, lock(1), owner(1)));
+        names.add(NameRecord::new(3, lock(1), owner(2)));
+        names.add(NameRecord::new(4, lock(2), owner(1)));
+        let found = |names: &NameTable| {
+            [None, owner(1), owner(2), owner(3)].map(|owner| names.id_of(&lock(1), owner))
+        };
+        assert_eq!(found(&names), [Some(1), Some(2), Some(3), None]);
+        names.remove(&2);
+        assert_eq!(found(&names), [Some(1), None, Some(3), None]);
+        assert_eq!(names.id_of(&lock(2), owner(1)), Some(4));
     }
 
     #[test]
     fn a_name_is_found_by_its_id_and_by_what_it_is_called_until_it_goes() {
         let mut names = NameTable::default();
-        (0..1_000).for_each(|id| names.add(NameRecord::new(id, lock(id))));
+        (0..1_000).for_each(|id| names.add(NameRecord::new(id, lock(id), None)));
         for id in 0..1_000 {
             assert_eq!(
-                (names.id_of(&lock(id)), &names.get(&id).unwrap().lock),
+                (names.id_of(&lock(id), None), &names.get(&id).unwrap().lock),
                 (Some(id), &lock(id))
             );
         }
         (0..1_000).step_by(2).for_each(|id| names.remove(&id));
         for id in 0..1_000 {
-            assert_eq!(names.id_of(&lock(id)), (id % 2 == 1).then_some(id));
+            assert_eq!(names.id_of(&lock(id), None), (id % 2 == 1).then_some(id));
             assert_eq!(names.get(&id).is_some(), id % 2 == 1);
         }
         (1..1_000).step_by(2).for_each(|id| names.remove(&id));

@@ -94,7 +94,7 @@ impl Operations {
             name,
             change,
             // No two calls of a client have the same request.
-            id: cx.field(request.0),
+            id: cx.id(request.0),
             since: cx.now,
             end: cx.now.plus(cx.config.outage_limit),
             not_after: None,
@@ -188,7 +188,7 @@ impl Operations {
         let Some(operating) = self.open.get_mut(&request) else { return };
         let answer = match operated {
             Operated::Done(number) => Answer::Operated(Some(number)),
-            Operated::Nothing => Answer::Operated(None),
+            Operated::Nothing | Operated::TooMany => Answer::Operated(None),
             Operated::Conflict(found) => {
                 let (name, found) = (operating.name.to_string(), found.to_owned());
                 Answer::Failed(Error::KeyConflict { name, found })

@@ -48,7 +48,7 @@ impl Engine {
             .names
             .get(&waiter.name_id)
             .filter(|_| waiter.place == WaiterPlace::Queued)?;
-        let words = self.release_trouble(name, waiter.share)?;
+        let words = self.release_trouble(name, waiter.needs_room_for())?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }
 

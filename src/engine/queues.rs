@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::base::stats::add;
 use crate::engine::by_id::ById;
 use crate::engine::context::Context;
@@ -95,13 +98,60 @@ impl Queues {
         self.touch(name_id);
     }
 
-    /// The record of a name, made if it is new.
-    pub(super) fn name_key(&mut self, cx: &mut Context, lock: &LockName) -> u64 {
-        self.names.id_of(lock).unwrap_or_else(|| {
+    /// The record in which an owner waits, made if it is new.
+    pub(super) fn name_key(&mut self, cx: &mut Context, lock: &LockName, owner: OwnerKey) -> u64 {
+        let owner = lock.kind().waits_per_owner().then_some(owner);
+        self.record(cx, lock, owner)
+    }
+
+    fn record(&mut self, cx: &mut Context, lock: &LockName, owner: Option<OwnerKey>) -> u64 {
+        self.names.id_of(lock, owner).unwrap_or_else(|| {
             let name_id = cx.fresh_id();
-            self.names.add(NameRecord::new(name_id, lock.clone()));
+            self.names.add(NameRecord::new(name_id, lock.clone(), owner));
             name_id
         })
+    }
+
+    /// The record that listens to the channel for this one: itself, unless each owner waits for itself.
+    pub(super) fn listener_of(&self, name_id: u64) -> Option<&NameRecord> {
+        let name = self.names.get(&name_id)?;
+        if name.owner.is_none() { Some(name) } else { self.names.find(&name.lock) }
+    }
+
+    /// Has the record that listens to the channel do so for this one, too. Returns its id.
+    pub(super) fn listen_for(&mut self, cx: &mut Context, name_id: u64) -> u64 {
+        let Some(name) = self.names.get(&name_id) else { return name_id };
+        if name.owner.is_none() {
+            return name_id;
+        }
+        let lock = name.lock.clone();
+        let listener = self.record(cx, &lock, None);
+        if let Some(listener) = self.names.get_mut(&listener) {
+            listener.contest_mut().listens_for.insert(name_id);
+        }
+        listener
+    }
+
+    /// Nobody waits in this record any more.
+    pub(super) fn stop_listening_for(&mut self, name_id: u64) {
+        let Some(name) = self.names.get(&name_id) else { return };
+        let Some(listener) = name.owner.and_then(|_| self.names.id_of(&name.lock, None)) else {
+            return;
+        };
+        let contest = self.known_contest(listener);
+        if contest.is_some_and(|contest| contest.listens_for.remove(&name_id)) {
+            self.touch(listener);
+        }
+    }
+
+    /// The records that a listener wakes.
+    pub(super) fn listening(&self, listener: u64) -> SmallVec<[u64; 1]> {
+        match self.names.get(&listener) {
+            Some(name) if name.lock.kind().waits_per_owner() => {
+                name.contest().listens_for.iter().copied().collect()
+            }
+            _ => SmallVec::from([listener]),
+        }
     }
 
     /// Counts grants in a row that no wake-up announced.

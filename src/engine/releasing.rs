@@ -36,6 +36,7 @@ use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Leftover;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 /// How long this client pauses after a release that others heard of, where no line says who is
 /// next: four round trips, within these limits.
@@ -193,7 +194,10 @@ impl Engine {
         let server = self.cx.servers.id_of(&name);
         let to = self.new_hold(name_id, request, &waiter);
         let ttl = lease.or_longer(waiter.at_least);
-        let (old, new) = (self.cx.field(from), self.cx.field(to));
+        let (Some(old), Some(new)) = (self.holds.get(&from), self.holds.get(&to)) else {
+            return false;
+        };
+        let (old, new) = (self.cx.field_of(old), self.cx.field_of(new));
         let command = Command::HandOff {
             name,
             from: old,
@@ -234,10 +238,11 @@ impl Engine {
         hold.sending = None;
         match outcome {
             Outcome::Done(Reply { body: Body::Release(Released::Freed { receivers }), .. }) => {
-                let owed = hold.release().lock_alone.then(|| (hold.name_id, hold.lock.clone()));
+                let (name_id, lock, share) = (hold.name_id, hold.lock.clone(), hold.share);
+                let owed = hold.release().lock_alone;
                 self.on_freed(id, receivers);
-                if let Some((name_id, lock)) = owed {
-                    self.owe_line(id, name_id, lock);
+                if owed {
+                    self.owe_line(id, name_id, lock, share);
                 }
             }
             Outcome::Done(Reply { body: Body::Release(Released::Kept { receivers }), .. }) => {
@@ -372,7 +377,8 @@ impl Engine {
     /// name.
     fn hears_releases(&self, name: &NameRecord, receivers: Option<u64>) -> bool {
         // Where nobody heard it and nobody waited, the channel is not worth spelling.
-        let channel = name.known_channel().or_else(|| {
+        let listener = self.queues.listener_of(name.id);
+        let channel = listener.and_then(NameRecord::known_channel).or_else(|| {
             let somebody = receivers.is_some_and(|count| count > 0);
             somebody.then(|| name.channel(self.cx.config.profile))
         });
@@ -486,25 +492,24 @@ impl Engine {
         holder: &str,
         key_end: Moment,
     ) {
-        let Some(id) = self.hold_of_field(holder) else { return };
+        let Some((id, share)) = self.hold_of_field(lock, holder) else { return };
         let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, HoldState::Lost(_)));
         if !over || self.kept.is_left(id) || self.dead_ids.get(id).is_some() {
             return;
         }
         // Nothing of it is on its way, so that one answer is enough.
-        self.remember_dead(id, name_id, lock.clone(), ServerTime(0), key_end);
+        self.remember_dead(id, name_id, lock.clone(), share, ServerTime(0), key_end);
         self.cx.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
         self.send_cleanup(id);
     }
 
-    /// The hold of this client that writes this field.
-    pub(super) fn hold_of_field(&self, field: &str) -> Option<u64> {
-        let id = field
-            .strip_prefix(self.cx.config.client_id.as_str())?
-            .strip_prefix(':')?
-            .parse()
-            .ok()?;
-        (self.cx.field(id) == field).then_some(id)
+    /// The hold of this client that writes this field, and with which share.
+    pub(super) fn hold_of_field(&self, lock: &LockName, field: &str) -> Option<(u64, Share)> {
+        let own = field.strip_prefix(self.cx.config.client_id.as_str())?.strip_prefix(':')?;
+        let end = own.find(':').unwrap_or(own.len());
+        let id = own[..end].parse().ok()?;
+        let is_spelled_so = self.cx.id(id).len() + own.len() - end == field.len();
+        Some((id, lock.kind().share_in(&own[end..])?)).filter(|_| is_spelled_so)
     }
 
     // ---- hand-off

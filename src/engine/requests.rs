@@ -28,14 +28,22 @@ pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 impl Engine {
     // ---- a new wish
 
-    pub(super) fn on_acquire(&mut self, acquire: Acquire) {
+    pub(super) fn on_acquire(&mut self, mut acquire: Acquire) {
         let request = acquire.request;
         if self.stopping.is_some() {
             return self.cx.fail(request, Error::closed());
         }
-        let name_id = self.queues.name_key(&mut self.cx, &acquire.name);
+        if let Some(from) = acquire.upgrades {
+            match self.holds.get(&from) {
+                // Its guard may have been given to another task.
+                Some(hold) if hold.state.is_live() => acquire.owner = hold.owner,
+                _ => return self.cx.fail(request, self.holds.lost_error(from)),
+            }
+        }
+        let name_id = self.queues.name_key(&mut self.cx, &acquire.name, acquire.owner);
         let waiter = self.new_waiter(name_id, &acquire);
         match self.own_hold(name_id, waiter.owner) {
+            Some(_) if waiter.upgrades.is_some() => self.enqueue_upgrade(name_id, request, waiter),
             Some(id) if self.holds.state_of(id).is_live() => {
                 // It may have run out just now.
                 self.check_validity(id);
@@ -74,6 +82,7 @@ impl Engine {
             deadline,
             once,
             leads: acquire.wait == Wait::Lead,
+            upgrades: acquire.upgrades,
             ticket: 0,
             waited: false,
             late: None,
@@ -83,12 +92,13 @@ impl Engine {
 
     /// The hold of an owner under a name, other than one that is only being attempted.
     fn own_hold(&self, name: u64, owner: OwnerKey) -> Option<u64> {
-        self.queues.names.get(&name)?.holds().find(|id| {
-            self.holds.get(id).is_some_and(|hold| {
-                let lost = matches!(hold.state, HoldState::Lost(_)) && !hold.levels.is_empty();
-                hold.owner == owner && (hold.state.is_live() || lost)
-            })
-        })
+        let holds = self.queues.names.get(&name)?.holds().filter_map(|id| self.holds.get(&id));
+        let own = holds.filter(|hold| {
+            let lost = matches!(hold.state, HoldState::Lost(_)) && !hold.levels.is_empty();
+            hold.owner == owner && (hold.state.is_live() || lost)
+        });
+        // After an upgrade there are two, and the exclusive one has more rights.
+        own.max_by_key(|hold| hold.share.exclusive > 0).map(|hold| hold.id)
     }
 
     /// Becomes a further level of a hold of the same owner.
@@ -104,6 +114,10 @@ impl Engine {
             let (name, limit) = (hold.lock.to_string(), self.cx.config.max_hold_count);
             return self.cx.fail(request, Error::HoldCountLimit { name, limit });
         }
+        if hold.cannot_grow_by(waiter.share) {
+            let name = hold.lock.to_string();
+            return self.cx.fail(request, Error::WouldDeadlock { name });
+        }
         if self.asks_nobody(&waiter) {
             let error = self.wait_failed(&waiter);
             return self.cx.fail(request, error);
@@ -115,13 +129,28 @@ impl Engine {
         self.advance(id);
     }
 
+    /// It makes its attempt beside the hold of its owner, and before what waits for that to end.
+    fn enqueue_upgrade(&mut self, name_id: u64, request: RequestId, mut waiter: Waiter) {
+        if self.asks_nobody(&waiter) {
+            let error = self.wait_failed(&waiter);
+            return self.cx.fail(request, error);
+        }
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
+            name.contest_mut().was_told = false;
+            name.wake();
+            name.push(request, &mut waiter);
+        }
+        self.start_waiting(request, waiter);
+    }
+
     fn enqueue(&mut self, name_id: u64, request: RequestId, mut waiter: Waiter) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let in_the_way = self.holds.in_the_way(name, || waiter.share).map(Hold::is_kept);
+        let wanted = waiter.needs_room_for();
+        let in_the_way = self.holds.in_the_way(name, || wanted).map(Hold::is_kept);
         let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
         // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
         // not give.
-        let well = !self.is_in_trouble(name, waiter.share);
+        let well = !self.is_in_trouble(name, wanted);
         let known_held = name.contest().known_held && name.has_waiters();
         let own_is_waiting = name.has_owner(waiter.owner);
         if waiter.once && (live || well && (blocked || known_held || own_is_waiting)) {
@@ -131,7 +160,8 @@ impl Engine {
             let error = self.wait_failed(&waiter);
             return self.cx.fail(request, error);
         }
-        if name.len() >= self.cx.config.max_waiters && !seeded!(QueueIsBounded) {
+        let waiters = self.queues.listener_of(name_id).map_or(0, NameRecord::len);
+        if waiters >= self.cx.config.max_waiters && !seeded!(QueueIsBounded) {
             let (name, limit) = (name.lock.to_string(), self.cx.config.max_waiters);
             return self.cx.fail(request, Error::TooManyWaiters { name, limit });
         }
@@ -223,9 +253,9 @@ impl Engine {
         };
         let presumed = || {
             name.contest().was_presumed_since(waiter.since)
-                && !self.is_in_trouble(name, waiter.share)
+                && !self.is_in_trouble(name, waiter.needs_room_for())
         };
-        match self.holds.in_the_way(name, || waiter.share) {
+        match self.holds.in_the_way(name, || waiter.needs_room_for()) {
             Some(hold) if hold.is_kept() => true,
             Some(_) => presumed(),
             None => name.contest().was_refused_since(waiter.since) || presumed(),
@@ -233,7 +263,7 @@ impl Engine {
     }
 
     /// Whether the server is known to be away, or to answer nothing of what was sent for this name.
-    fn is_in_trouble(&self, name: &NameRecord, wanted: Share) -> bool {
+    fn is_in_trouble(&self, name: &NameRecord, wanted: Option<Share>) -> bool {
         let well = |server: &Server| server.is_up() && server.outage_since().is_none();
         let attempts_fail = name.has_waiters() && name.contest().trouble.is_some();
         !self.cx.servers.of(&name.lock).is_some_and(well)
@@ -242,7 +272,11 @@ impl Engine {
     }
 
     /// What the release has met that is in the way of this share.
-    pub(super) fn release_trouble(&self, name: &NameRecord, wanted: Share) -> Option<&str> {
+    pub(super) fn release_trouble(
+        &self,
+        name: &NameRecord,
+        wanted: Option<Share>,
+    ) -> Option<&str> {
         self.holds.in_the_way(name, || wanted)?.release().last_failure.as_deref()
     }
 
@@ -338,8 +372,9 @@ impl Engine {
     pub(super) fn on_self_wait(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(contender) = name.contender() else { return };
-        let Waiter { since, share, .. } = self.queues.waiters[&contender];
-        let Some(id) = self.holds.in_the_way(name, || share).map(|hold| hold.id) else { return };
+        let waiter = &self.queues.waiters[&contender];
+        let (since, wanted) = (waiter.since, waiter.needs_room_for());
+        let Some(id) = self.holds.in_the_way(name, || wanted).map(|hold| hold.id) else { return };
         let lock = name.lock.clone();
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if self.cx.now.since(hold.begun.max(since)) < LONG_WAIT {

@@ -89,9 +89,9 @@ impl Standing {
         None
     }
 
-    /// The lock was reserved for somebody else.
-    pub(super) fn announced(&mut self, now: Moment) {
-        self.rank = self.rank.saturating_sub(1);
+    /// The lock was reserved for so many others.
+    pub(super) fn announced(&mut self, now: Moment, others: u64) {
+        self.rank = self.rank.saturating_sub(others);
         self.timer = self.end(now, RESERVATION);
     }
 
@@ -153,12 +153,12 @@ mod tests {
     #[test]
     fn each_announcement_moves_a_waiter_up_and_sets_its_timer_anew() {
         let mut standing = at(9);
-        standing.announced(NOW);
+        standing.announced(NOW, 1);
         assert_eq!(standing.sleeps(), AT_FALLBACK);
-        standing.announced(NOW);
+        standing.announced(NOW, 1);
         assert_eq!(standing.sleeps(), at_end(NOW.plus(RESERVATION + 7 * STEP)));
         let later = NOW.plus(400 * MS);
-        standing.announced(later);
+        standing.announced(later, 1);
         assert_eq!(standing.sleeps(), at_end(later.plus(RESERVATION + 6 * STEP)));
         standing.tries();
         assert_eq!(standing.sleeps(), AT_FALLBACK);
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn an_announcement_does_not_postpone_the_fallback() {
         let mut standing = at(0);
-        standing.announced(NOW.plus(4_000 * MS));
+        standing.announced(NOW.plus(4_000 * MS), 1);
         assert_eq!(standing.sleeps(), AT_FALLBACK);
     }
 
@@ -175,7 +175,7 @@ mod tests {
     fn an_answer_does_not_replace_an_earlier_timer_of_an_announcement() {
         let mut standing = at(0);
         standing.tries();
-        standing.announced(NOW);
+        standing.announced(NOW, 1);
         told(&mut standing, 4_000 * MS, 0);
         assert_eq!(standing.sleeps(), at_end(NOW.plus(RESERVATION)));
         told(&mut standing, 10 * MS, 0);

@@ -412,13 +412,13 @@ fn held(pttl: i64) -> Body {
 }
 
 fn held_without_line(pttl: i64) -> Body {
-    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place: None })
+    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place: None, others: None })
 }
 
 /// So many stand before the waiter, whose ticket is 7.
 fn held_before(pttl: i64, rank: u64) -> Body {
     let place = Some(Place { ticket: 7, rank });
-    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place })
+    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place, others: None })
 }
 
 fn freed() -> Body {

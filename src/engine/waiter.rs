@@ -37,6 +37,8 @@ pub(crate) struct Waiter {
     pub(crate) once: bool,
     /// Others watch what it gets, so that its release has to be told to them.
     pub(crate) leads: bool,
+    /// The hold of its owner that has the shared share beside which this one wants an exclusive one.
+    pub(crate) upgrades: Option<u64>,
     /// Place in the queue.
     pub(crate) ticket: u64,
     /// It is in the count of requests that had to wait.
@@ -45,6 +47,14 @@ pub(crate) struct Waiter {
     /// concern the others in the queue.
     pub(crate) late: Option<Box<Trouble>>,
     pub(crate) place: WaiterPlace,
+}
+
+impl Waiter {
+    /// The share for which room must be beside the holds of its owner. `None`: it wants to have it
+    /// beside one of them.
+    pub(crate) fn needs_room_for(&self) -> Option<Share> {
+        self.upgrades.is_none().then_some(self.share)
+    }
 }
 
 impl Record for Waiter {

@@ -202,7 +202,7 @@ impl Watchdog {
             hold.renewing = true;
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
             let (watched, hinted) = (hold.is_watched(), hold.force_hint);
-            items.push(RenewItem { name, field: cx.field(id), lease });
+            items.push(RenewItem { name, field: cx.field_of(hold), lease });
             renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
         }
         let to = cx.servers.id_of(&lock);

@@ -8,6 +8,7 @@ use crate::backend::Call;
 use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::words::Words;
+use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LONGEST_FENCE_KEY;
 
@@ -16,6 +17,8 @@ use crate::base::name::WireProfile;
 use crate::kinds::latch;
 use crate::kinds::of_all;
 use crate::kinds::operation::Operation;
+use crate::kinds::read_write;
+use crate::kinds::semaphore;
 use crate::kinds::share::Share;
 
 /// Bytes that the line's key has beside the name.
@@ -63,6 +66,29 @@ pub(crate) enum Command {
         /// Whether the line's key is named.
         line: bool,
         wait: WaitMode,
+        /// Where the attempt tells those for whom it reserves what it finds free, if it may do that.
+        announce: Option<Announce>,
+        /// Holds that a refused attempt was told about: it removes those that are dead.
+        told: Box<[String]>,
+    },
+    /// Gives a hold the exclusive share that its owner wants beside the shared one that it has.
+    Upgrade {
+        name: LockName,
+        /// What the owner has.
+        from: String,
+        /// What it gets: a hold of its own.
+        to: String,
+        lease: LeaseMs,
+        not_after: ServerTime,
+        told: Box<[String]>,
+    },
+    /// Gives up the exclusive share of a hold and keeps this one, in one step.
+    Downgrade {
+        name: LockName,
+        field: String,
+        share: Share,
+        lease: LeaseMs,
+        announce: Announce,
     },
     Release {
         name: LockName,
@@ -123,24 +149,31 @@ pub(crate) enum Command {
 impl Command {
     /// The hash slot of its keys, if it has any. All are in one.
     pub(crate) fn slot(&self) -> Option<u16> {
+        self.name().map(LockName::slot)
+    }
+
+    /// The name that it is about, or one of them.
+    pub(crate) fn name(&self) -> Option<&LockName> {
         match self {
             Self::Acquire { name, .. }
+            | Self::Upgrade { name, .. }
+            | Self::Downgrade { name, .. }
             | Self::Release { name, .. }
             | Self::ReleaseAt { name, .. }
             | Self::HandOff { name, .. }
             | Self::Inspect { name }
             | Self::Count { name, .. }
-            | Self::ForceRelease { name, .. } => Some(name.slot()),
-            Self::Operate(operation) => Some(operation.name.slot()),
-            Self::ReleaseMany(holds) => holds.first().map(|hold| hold.name.slot()),
-            Self::Renew { holds, .. } => holds.first().map(|hold| hold.name.slot()),
+            | Self::ForceRelease { name, .. } => Some(name),
+            Self::Operate(operation) => Some(&operation.name),
+            Self::ReleaseMany(holds) => holds.first().map(|hold| &hold.name),
+            Self::Renew { holds, .. } => holds.first().map(|hold| &hold.name),
             Self::Time | Self::Ping | Self::Info | Self::Permissions(_) => None,
         }
     }
 }
 
 /// What an attempt says about waiting.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     /// It does not wait. So are re-entries.
     Try,
@@ -148,7 +181,7 @@ pub(crate) enum WaitMode {
     First { hears: bool },
     /// A free lock goes to the first in line. The ticket is 0 as long as none is known. `hears`: the
     /// subscription to the channel was confirmed when this was sent.
-    Again { ticket: u64, hears: bool, announce: Announce },
+    Again { ticket: u64, hears: bool },
 }
 
 fn lock_and_fence(name: &LockName, line: bool) -> Words {
@@ -210,14 +243,13 @@ impl Announce {
 }
 
 impl WaitMode {
-    fn add_to(&self, args: Words) -> Words {
+    pub(super) fn add_to(self, args: Words) -> Words {
         let (mode, ticket, hears) = match self {
             Self::Try => ("try", 0, false),
-            Self::First { hears } => ("first", 0, *hears),
-            Self::Again { ticket, hears, .. } => ("again", *ticket, *hears),
+            Self::First { hears } => ("first", 0, hears),
+            Self::Again { ticket, hears } => ("again", ticket, hears),
         };
-        let args = args.with(mode).with_number(ticket).with(flag(hears));
-        if let Self::Again { announce, .. } = self { announce.add_to(args) } else { args }
+        args.with(mode).with_number(ticket).with(flag(hears))
     }
 }
 
@@ -244,11 +276,22 @@ pub(crate) struct RenewItem {
 impl Command {
     /// The script and its arguments.
     pub(crate) fn to_call(&self) -> Call {
+        let own = match self.name().map(LockName::kind) {
+            Some(Kind::ReadWrite) => read_write::calls::of(self),
+            Some(Kind::Semaphore) => semaphore::calls::of(self),
+            _ => self.usual_call(),
+        };
+        // No kind gets commands that it has no scripts for.
+        own.unwrap_or(Call::Ping)
+    }
+
+    /// The same for kinds that keep nothing beside the key of the lock and its line.
+    fn usual_call(&self) -> Option<Call> {
         let script =
             |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
         let of = |name: &LockName| name.kind().scripts();
         let args = || Words::with_capacity(USUAL);
-        match self {
+        Some(match self {
             Self::Time => Call::Time,
             Self::Ping => Call::Ping,
             Self::Info => Call::Info,
@@ -256,11 +299,18 @@ impl Command {
                 let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
                 script(&PERMISSIONS, Words::default(), words.collect())
             }
-            Self::Acquire { name, field, share, lease, not_after, line, wait } => {
+            Self::Acquire { name, field, share, lease, not_after, line, wait, announce, .. } => {
                 let args = args().with(field).with_number(share.total());
                 let args = args.with_number(lease.millis()).with_number(not_after.0);
-                script(of(name).acquire, lock_and_fence(name, *line), wait.add_to(args))
+                let args = wait.add_to(args);
+                let args = match announce {
+                    Some(announce) => announce.add_to(args),
+                    None => args,
+                };
+                script(of(name).acquire, lock_and_fence(name, *line), args)
             }
+            // Only the read-write lock has shared holds.
+            Self::Upgrade { .. } | Self::Downgrade { .. } => return None,
             Self::Release { name, field, share, announce, undo } => {
                 let scripts = of(name);
                 let release = if *undo { scripts.undo } else { scripts.release };
@@ -302,7 +352,7 @@ impl Command {
             Self::Inspect { name } => {
                 script(of(name).inspect, lock_and_line(name, false), Words::default())
             }
-            Self::Operate(operation) => operation.to_call(),
+            Self::Operate(operation) => return operation.to_call(),
             Self::Count { name, profile } => {
                 let keys = lock_and_line(name, false);
                 script(&latch::LOOK, keys, [latch::format(*profile)].into())
@@ -312,7 +362,7 @@ impl Command {
                 let keys = lock_and_line(name, announce.line);
                 script(of(name).force_release, keys, args.with(client_channel))
             }
-        }
+        })
     }
 
     /// For logs and errors.
@@ -323,6 +373,8 @@ impl Command {
             Self::Info => "info",
             Self::Permissions(_) => "permissions",
             Self::Acquire { .. } => "acquire",
+            Self::Upgrade { .. } => "upgrade",
+            Self::Downgrade { .. } => "downgrade",
             Self::Release { .. } => "release",
             Self::ReleaseMany(_) => "release_many",
             Self::ReleaseAt { .. } => "release_at",

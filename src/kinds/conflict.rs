@@ -1,5 +1,6 @@
 //! What makes a key no lock of the kind that was asked for.
 
+use crate::base::kind::Kind;
 use crate::base::name::LockName;
 
 /// The conflicts that only the client can see.
@@ -14,11 +15,24 @@ const BROKEN_FENCE: &str = "the fence counter is not a whole number from 0 to 2^
 /// The other one.
 const BROKEN_LINE: &str = "the key of its line has a value that is not a sorted set";
 
+/// The only one in the permits of a semaphore.
+const BROKEN_PERMITS: &str = "the key of its permits has a value that is not a sorted set";
+
+/// The number of the conflict with a hash of another kind.
+pub(crate) fn other_hash(kind: Kind) -> i64 {
+    match kind {
+        Kind::ReadWrite => 7,
+        Kind::Semaphore => 8,
+        _ => 2,
+    }
+}
+
 /// What is where, so that it can be found.
 pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
     match found {
         BROKEN_FENCE => format!("{found}, {}", name.fence_key()),
         BROKEN_LINE => format!("{found}, {}", name.line_key()),
+        BROKEN_PERMITS => format!("{found}, {}", name.permits_key()),
         _ => found.to_owned(),
     }
 }
@@ -30,6 +44,10 @@ pub(crate) fn conflict(what: i64) -> Option<&'static str> {
         4 => "a read-write lock",
         5 => BROKEN_FENCE,
         6 => BROKEN_LINE,
+        7 => "a hash that is no read-write lock",
+        8 => "a hash that is no semaphore",
+        9 => BROKEN_PERMITS,
+        3 => WITHOUT_END,
         _ => return None,
     })
 }

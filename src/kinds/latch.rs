@@ -14,12 +14,14 @@ static DELETE: LazyLock<Script> =
     script!("latch/delete", includes "latch/body/count", "latch/body/memory", "latch/body/say");
 pub(super) static LOOK: LazyLock<Script> = script!("latch/look", includes "latch/body/count");
 
-pub(super) fn script_of(change: Change) -> &'static Script {
-    match change {
+/// `None`: it is not about a latch.
+pub(super) fn script_of(change: Change) -> Option<&'static Script> {
+    Some(match change {
         Change::CountDown => &COUNT_DOWN,
         Change::SetCount { .. } => &TRY_SET_COUNT,
         Change::Delete => &DELETE,
-    }
+        Change::SetPermits { .. } | Change::AddPermits { .. } => return None,
+    })
 }
 
 /// The type of its key.

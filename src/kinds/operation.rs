@@ -1,4 +1,4 @@
-//! Operations of kinds without holds: each is done once, however often its command arrives.
+//! Operations: each is done once, however often its command arrives.
 
 use std::time::Duration;
 
@@ -25,6 +25,18 @@ pub(crate) enum Change {
         life: u64,
     },
     Delete,
+    #[allow(dead_code, reason = "for the semaphore")]
+    /// How many permits there are for everybody; `own`: for this client, as long as nobody has set
+    /// the number.
+    SetPermits {
+        permits: u32,
+        own: u32,
+    },
+    #[allow(dead_code, reason = "for the semaphore")]
+    AddPermits {
+        permits: u32,
+        own: u32,
+    },
 }
 
 impl Change {
@@ -34,6 +46,8 @@ impl Change {
             Self::CountDown => "count_down",
             Self::SetCount { .. } => "try_set_count",
             Self::Delete => "delete",
+            Self::SetPermits { .. } => "set_permits",
+            Self::AddPermits { .. } => "add_permits",
         }
     }
 }
@@ -51,7 +65,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    pub(super) fn to_call(&self) -> Call {
+    /// `None`: it is not about a latch.
+    pub(super) fn to_call(&self) -> Option<Call> {
         let keys: Words = [self.name.as_str(), &self.name.operation_key(&self.id)].into();
         let args = Words::with_capacity(128)
             .with_number(self.not_after.0)
@@ -60,9 +75,10 @@ impl Operation {
         let args = self.announce.add_to(args);
         let args = match self.change {
             Change::SetCount { count, life } => args.with_number(count).with_number(life),
-            Change::CountDown | Change::Delete => args,
+            _ => args,
         };
-        Call::Script(Box::new(ScriptCall::new(latch::script_of(self.change), keys, args)))
+        let script = latch::script_of(self.change)?;
+        Some(Call::Script(Box::new(ScriptCall::new(script, keys, args))))
     }
 }
 
@@ -73,6 +89,8 @@ pub(crate) enum Operated {
     Done(u64),
     /// There was nothing to be done.
     Nothing,
+    /// There would be too many permits.
+    TooMany,
     /// Too late, and nothing is known of an earlier copy.
     Late,
     Conflict(&'static str),

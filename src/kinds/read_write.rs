@@ -1,30 +1,51 @@
 //! The scripts of `lua/read_write/`, which no client sends yet.
 
+pub(super) mod calls;
+
 use std::sync::LazyLock;
 
 use crate::backend::Script;
+use crate::kinds::Scripts;
+use crate::kinds::reentrant;
 
-static ACQUIRE: LazyLock<Script> = script!(
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "read_write/acquire",
     includes "read_write/body/next_token", "read_write/body/reserve_readers",
         "read_write/body/pass_on", "read_write/body/holds_of"
 );
-static RELEASE: LazyLock<Script> = script!(
+pub(crate) static RELEASE: LazyLock<Script> = script!(
     "read_write/release",
     includes "read_write/body/reserve_readers", "read_write/body/pass_on"
 );
-static DOWNGRADE: LazyLock<Script> =
+pub(crate) static DOWNGRADE: LazyLock<Script> =
     script!("read_write/downgrade", includes "read_write/body/reserve_readers");
-static RENEW: Script = script!("read_write/renew");
-static UPGRADE: LazyLock<Script> = script!(
+pub(crate) static RENEW: Script = script!("read_write/renew");
+pub(crate) static UPGRADE: LazyLock<Script> = script!(
     "read_write/upgrade",
     includes "read_write/body/next_token", "read_write/body/holds_of"
 );
 
+pub(crate) use crate::kinds::semaphore::{RELEASE_AT, INSPECT, FORCE_RELEASE};
+
+/// Hand-offs and releases of many are never sent.
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: &ACQUIRE,
+    release: &RELEASE,
+    undo: &RELEASE,
+    release_many: &reentrant::RELEASE_MANY,
+    release_at: &RELEASE_AT,
+    renew: &RENEW,
+    hand_off: &reentrant::HAND_OFF,
+    inspect: &INSPECT,
+    force_release: &FORCE_RELEASE,
+});
+
+#[cfg(all(test, repository))]
 fn all() -> &'static [&'static Script] {
     static ALL: LazyLock<[&Script; 5]> =
         LazyLock::new(|| [&ACQUIRE, &RELEASE, &DOWNGRADE, &RENEW, &UPGRADE]);
     &*ALL
 }
 
+#[cfg(all(test, repository, feature = "in-memory"))]
 mod script_tests;

@@ -9,6 +9,7 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::conflict::conflict;
 use crate::kinds::conflict::conflict_of_holder;
+use crate::kinds::conflict::other_hash;
 use crate::kinds::latch;
 use crate::kinds::operation::Change;
 use crate::kinds::operation::Operated;
@@ -55,6 +56,12 @@ pub(crate) enum Acquired {
         holder: String,
         /// Of somebody who waits and has named the line.
         place: Option<Place>,
+        /// Of somebody who wants an exclusive share beside shared ones.
+        others: Option<Others>,
+    },
+    /// A semaphore has only so many permits, fewer than were wanted.
+    TooMany {
+        permits: u32,
     },
     /// The line's key was not named, and the lock is not this hold's.
     NotOwn,
@@ -62,6 +69,15 @@ pub(crate) enum Acquired {
     Gone,
     Foreign,
     Conflict(&'static str),
+}
+
+/// Holds that are in the way. Some of them may be dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Others {
+    /// This attempt has removed dead ones, so that there may be further dead ones behind them.
+    pub(crate) removed: bool,
+    /// Their fields.
+    pub(crate) fields: Vec<String>,
 }
 
 /// Where a waiter stands in the line.
@@ -155,6 +171,11 @@ pub(crate) enum KeyState {
     Absent,
     Hash { pttl: i64, fields: i64, field: String, count: String },
     ReadWriteLock,
+    /// Of a semaphore, or of nothing at all: how many permits there are, if somebody has set the number,
+    /// and how many are taken.
+    Permits { number: Option<u32>, taken: u32 },
+    /// A hash of another kind.
+    OtherHash,
     Other,
 }
 
@@ -162,8 +183,9 @@ impl KeyState {
     /// What makes it no lock of this kind, in the order and the words of an acquire that meets it.
     pub(crate) fn conflict(&self, kind: Kind) -> Option<&'static str> {
         match self {
-            Self::Absent => None,
+            Self::Absent | Self::Permits { .. } => None,
             Self::Other => conflict(1),
+            Self::OtherHash => conflict(other_hash(kind)),
             Self::ReadWriteLock => conflict(4),
             Self::Hash { fields, .. } if *fields > kind.most_fields() => conflict(2),
             Self::Hash { pttl, field, .. } => conflict_of_holder(*pttl, field),
@@ -219,12 +241,31 @@ impl Command {
                     pttl: fields.int()?,
                     holder: fields.text()?,
                     place: if fields.is_over() { None } else { Some(fields.place()?) },
+                    others: if fields.is_over() { None } else { Some(fields.others()?) },
                 },
+                -6 => Acquired::TooMany { permits: fields.uint()?.try_into().ok()? },
                 -5 => Acquired::NotOwn,
                 -1 => Acquired::Late,
                 -2 => Acquired::Gone,
                 -3 => Acquired::Foreign,
                 -4 => Acquired::Conflict(conflict(fields.int()?)?),
+                _ => return None,
+            }),
+            Self::Upgrade { .. } => Body::Acquire(match code {
+                1 => Acquired::Granted { token: fields.uint()? },
+                0 => {
+                    let others = Some(fields.others()?);
+                    Acquired::Held { pttl: 0, holder: String::new(), place: None, others }
+                }
+                -1 => Acquired::Late,
+                -2 => Acquired::Gone,
+                -4 => Acquired::Conflict(conflict(fields.int()?)?),
+                _ => return None,
+            }),
+            Self::Downgrade { .. } => Body::Release(match code {
+                1 | 2 => Released::CountSet,
+                0 => Released::Gone,
+                -3 => Released::Foreign,
                 _ => return None,
             }),
             Self::Release { .. } => Body::Release(match code {
@@ -266,7 +307,7 @@ impl Command {
                 -3 => HandedOff::Foreign,
                 _ => return None,
             }),
-            Self::Inspect { .. } => Body::Inspect(match code {
+            Self::Inspect { name } => Body::Inspect(match code {
                 0 => KeyState::Absent,
                 1 => KeyState::Hash {
                     pttl: fields.int()?,
@@ -276,13 +317,26 @@ impl Command {
                 },
                 2 => KeyState::Other,
                 3 => KeyState::ReadWriteLock,
+                4 if name.kind() == Kind::ReadWrite => KeyState::OtherHash,
+                4 => {
+                    fields.int()?;
+                    let (number, taken) = (fields.int()?, fields.uint()?);
+                    KeyState::Permits { number: number.try_into().ok(), taken: taken.try_into().ok()? }
+                }
+                5 => KeyState::OtherHash,
                 _ => return None,
             }),
             Self::Operate(operation) => Body::Operated(match code {
-                1 if operation.change == Change::CountDown => Operated::Done(fields.uint()?),
-                1 => Operated::Done(1),
+                1 => Operated::Done(match operation.change {
+                    Change::SetCount { .. } | Change::Delete => 1,
+                    _ => fields.uint()?,
+                }),
+                -6 => Operated::TooMany,
                 0 => Operated::Nothing,
                 -1 => Operated::Late,
+                -4 if operation.name.kind() == Kind::Semaphore => {
+                    Operated::Conflict(conflict(fields.int()?)?)
+                }
                 -4 => Operated::Conflict(latch::conflict(fields.int()?)?),
                 _ => return None,
             }),
@@ -367,6 +421,12 @@ impl<'a> Fields<'a> {
 
     fn place(&mut self) -> Option<Place> {
         Some(Place { ticket: self.uint()?, rank: self.uint()? })
+    }
+
+    fn others(&mut self) -> Option<Others> {
+        let removed = self.int()? == 1;
+        let fields = std::iter::from_fn(|| (!self.is_over()).then(|| self.text()));
+        Some(Others { removed, fields: fields.collect::<Option<_>>()? })
     }
 
     fn is_over(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The scripts of `lua/semaphore/`.
 
+pub(super) mod calls;
+
 use std::sync::LazyLock;
 
 use crate::backend::Script;
@@ -44,6 +46,7 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 });
 
 /// Every script, for tests.
+#[cfg(all(test, repository))]
 pub(crate) fn all() -> &'static [&'static Script] {
     static ALL: LazyLock<[&Script; 7]> = LazyLock::new(|| {
         [&ACQUIRE, &RELEASE, &RELEASE_AT, &RENEW, &FORCE_RELEASE, &SET_PERMITS, &INSPECT]
@@ -51,5 +54,5 @@ pub(crate) fn all() -> &'static [&'static Script] {
     &*ALL
 }
 
-#[cfg(feature = "in-memory")]
+#[cfg(all(test, repository, feature = "in-memory"))]
 mod script_tests;

@@ -1,8 +1,12 @@
 //! How much of a name a hold has, or is to have.
 
-/// An absolute amount, never "one more". What the parts mean is up to the kind of lock: a reentrant
-/// lock counts its levels as exclusive, a read-write lock its writes as exclusive and its reads as
-/// shared.
+/// An absolute amount, never "one more". What the parts mean is up to the kind of lock:
+///
+/// | kind            | `exclusive` | `shared`                                                     |
+/// |-----------------|-------------|--------------------------------------------------------------|
+/// | reentrant lock  | levels      | 0                                                            |
+/// | read-write lock | writes      | reads                                                        |
+/// | semaphore       | permits     | how many there are for this client, if nobody has set it     |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Share {
     pub(crate) exclusive: u32,
@@ -15,6 +19,14 @@ impl Share {
     /// What one level of a reentrant lock adds.
     pub(crate) const ONE: Self = Self::exclusive(1);
 
+    /// What one read of a read-write lock adds.
+    pub(crate) const READ: Self = Self { exclusive: 0, shared: 1 };
+
+    /// Permits of a semaphore that has `number` of them for this client.
+    pub(crate) const fn permits(permits: u32, number: u32) -> Self {
+        Self { exclusive: permits, shared: number }
+    }
+
     pub(crate) const fn exclusive(exclusive: u32) -> Self {
         Self { exclusive, shared: 0 }
     }
@@ -24,6 +36,11 @@ impl Share {
             exclusive: self.exclusive.saturating_add(other.exclusive),
             shared: self.shared.saturating_add(other.shared),
         }
+    }
+
+    /// The same with shared parts in place of the exclusive ones.
+    pub(crate) const fn downgraded(self) -> Self {
+        Self { exclusive: 0, shared: self.total() }
     }
 
     /// Exclusive and shared together.

@@ -46,7 +46,7 @@ impl Body {
                 let left = Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1);
                 Sight::There { what: field, left }
             }
-            KeyState::Absent | KeyState::ReadWriteLock | KeyState::Other => Sight::Over,
+            _ => Sight::Over,
         }))
     }
 }

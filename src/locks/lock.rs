@@ -160,6 +160,7 @@ impl LockOptions {
                 lease: lease.map_or(watched, Lease::Fixed),
                 max_hold: self.max_hold,
                 at_least,
+                upgrades: None,
             }),
         }
     }
@@ -231,6 +232,8 @@ struct Terms {
     lease: Lease,
     max_hold: Option<Duration>,
     at_least: Option<LeaseMs>,
+    /// The hold beside which its owner wants this one.
+    upgrades: Option<u64>,
 }
 
 /// Who holds a lock, as its key says. The holder may have changed by the time you read it.
@@ -269,12 +272,19 @@ impl fmt::Display for Holder {
 #[derive(Clone)]
 pub(crate) struct Lock {
     name: LockName,
+    /// What one acquisition adds to what its owner has.
+    share: Share,
     shared: Arc<Shared>,
 }
 
 impl Lock {
     pub(crate) fn new(name: &str, shared: &Arc<Shared>) -> Result<Self> {
-        let lock = Self { name: LockName::new(name)?, shared: Arc::clone(shared) };
+        Self::of(LockName::new(name)?, Share::ONE, shared)
+    }
+
+    /// A lock of any kind; `share`: what one acquisition adds to what its owner has.
+    pub(crate) fn of(name: LockName, share: Share, shared: &Arc<Shared>) -> Result<Self> {
+        let lock = Self { name, share, shared: Arc::clone(shared) };
         lock.check_process()?;
         Ok(lock)
     }
@@ -316,6 +326,17 @@ impl Lock {
     ) -> Result<Result<Guard, NotAcquired>> {
         let terms = options.check(self.watched().lease)?;
         self.acquire(OwnerKey::once(), terms, Wait::Lead).await
+    }
+
+    #[allow(dead_code, reason = "for the read-write lock")]
+    /// One attempt to have this beside what the owner's hold `from` has.
+    pub(crate) async fn try_upgrade(
+        &self,
+        owner: OwnerKey,
+        from: u64,
+    ) -> Result<Result<Guard, NotAcquired>> {
+        let terms = Terms { upgrades: Some(from), ..self.watched() };
+        self.acquire(owner, terms, Wait::Once).await
     }
 
     /// Waits until the present holder is gone, without acquiring the lock.
@@ -374,7 +395,7 @@ impl Lock {
     /// The terms of `lock()`.
     fn watched(&self) -> Terms {
         let lease = Lease::Watched(self.shared.config().lease);
-        Terms { lease, max_hold: None, at_least: None }
+        Terms { lease, max_hold: None, at_least: None, upgrades: None }
     }
 
     async fn acquire(
@@ -410,7 +431,7 @@ impl Lock {
         terms: Terms,
         wait: Wait,
     ) -> Result<Result<Guard, NotAcquired>> {
-        let Terms { lease, max_hold, at_least } = terms;
+        let Terms { lease, max_hold, at_least, upgrades } = terms;
         let mut left = wait;
         loop {
             let name = self.name.clone();
@@ -419,11 +440,12 @@ impl Lock {
                     request,
                     name,
                     owner,
-                    share: Share::ONE,
+                    share: self.share,
                     lease,
                     wait: left,
                     max_hold,
                     at_least,
+                    upgrades,
                 })
             });
             match asked.or_withdrawn().await {

@@ -112,7 +112,7 @@ pub(super) trait Rules: Sync {
 pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
     match kind {
         // The latch has no holds.
-        Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
+        Kind::Reentrant | Kind::CountDownLatch | Kind::ReadWrite => &reentrant::Reentrant,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,
     }

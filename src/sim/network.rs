@@ -21,7 +21,6 @@ use crate::sim::client::Inbound;
 use crate::sim::client::Request;
 use crate::sim::client::server_id;
 use crate::sim::places::Where;
-use crate::sim::places::name_of;
 use crate::sim::server::CALLED;
 use crate::sim::server::IN_SCRIPT;
 use crate::sim::server::PASSING;
@@ -52,7 +51,7 @@ impl World {
             Some(link) => (link.up, link.process, link.connection),
             None => (false, 0, 0),
         };
-        let subscribed = name_of(&command).is_some_and(|name| self.is_subscribed(client, name));
+        let subscribed = command.name().is_some_and(|name| self.is_subscribed(client, name));
         self.checker.look_at_hearing(now, &command, &self.clients[client], subscribed)?;
         self.checker.on_send(now, client, op, (&command, timeout), &self.processes[process])?;
         let request = Rc::new(Request {
@@ -304,7 +303,7 @@ impl World {
 
     /// A node that has not heard of a change names one that has not the slot, or says TRYAGAIN.
     fn misdirects(&mut self, request: &Rc<Request>) -> bool {
-        if name_of(&request.command).is_none() || !self.fault(self.plan.faults.misdirected) {
+        if request.command.name().is_none() || !self.fault(self.plan.faults.misdirected) {
             return false;
         }
         let nodes = (0..self.processes.len())
@@ -346,7 +345,7 @@ impl World {
         self.meet(client, process);
         if !ask {
             let mut routes = self.clients[client].routes.clone();
-            if let Some(name) = name_of(&request.command) {
+            if let Some(name) = request.command.name() {
                 routes[usize::from(name.slot())] = process;
             }
             self.adopt(client, routes);
@@ -452,7 +451,7 @@ impl World {
         }
         let overtaken = self.places.cluster
             && !request.asking
-            && name_of(&request.command)
+            && request.command.name()
                 .is_some_and(|name| self.clients[client].server_of(name) != server);
         let outcome = match outcome {
             Outcome::Done(_) if overtaken => {

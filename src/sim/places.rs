@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
+use crate::backend::Call;
 use crate::backend::ServerId;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::kinds::command::Command;
-use crate::kinds::command::ReleaseItem;
 use crate::sim::client::server_id;
 
 /// The slots that names here are in. A whole table of 16,384 would cost more than all the rest.
@@ -92,13 +92,6 @@ pub(super) fn names(kinds: &[Kind]) -> Vec<LockName> {
     found.iter().zip(kinds).map(|(name, kind)| name.clone().of_kind(*kind)).collect()
 }
 
-fn with_line(mut keys: Vec<String>, name: &LockName, line: bool) -> Vec<String> {
-    if line {
-        keys.push(name.line_key());
-    }
-    keys
-}
-
 /// Whether a command names the line of its lock.
 pub(super) fn names_line(command: &Command) -> bool {
     match command {
@@ -113,43 +106,9 @@ pub(super) fn names_line(command: &Command) -> bool {
 }
 
 /// The keys of a command; all of them in one slot.
-pub(super) fn keys_of(command: &Command) -> (Option<&LockName>, Vec<String>) {
-    match command {
-        Command::Acquire { name, line, .. } => {
-            (Some(name), with_line(vec![name.to_string(), name.fence_key()], name, *line))
-        }
-        Command::HandOff { name, announce, .. } => {
-            (Some(name), with_line(vec![name.to_string(), name.fence_key()], name, announce.line))
-        }
-        Command::Release { name, announce, .. }
-        | Command::ReleaseAt { name, announce, .. }
-        | Command::ForceRelease { name, announce, .. } => {
-            (Some(name), with_line(vec![name.to_string()], name, announce.line))
-        }
-        Command::Inspect { name } | Command::Count { name, .. } => {
-            (Some(name), vec![name.to_string()])
-        }
-        Command::Operate(operation) => {
-            let name = &operation.name;
-            (Some(name), vec![name.to_string(), name.operation_key(&operation.id)])
-        }
-        Command::ReleaseMany(holds) => {
-            let keys = |item: &ReleaseItem| {
-                with_line(vec![item.name.to_string()], &item.name, item.announce.line)
-            };
-            (holds.first().map(|item| &item.name), holds.iter().flat_map(keys).collect())
-        }
-        Command::Renew { holds, .. } => (
-            holds.first().map(|item| &item.name),
-            holds.iter().map(|item| item.name.to_string()).collect(),
-        ),
-        Command::Time | Command::Ping | Command::Info | Command::Permissions(_) => {
-            (None, Vec::new())
-        }
+pub(super) fn keys_of(command: &Command) -> Vec<String> {
+    match command.to_call() {
+        Call::Script(call) => call.keys.iter().map(str::to_owned).collect(),
+        _ => Vec::new(),
     }
-}
-
-/// The name that a command is about.
-pub(super) fn name_of(command: &Command) -> Option<&LockName> {
-    keys_of(command).0
 }

@@ -54,7 +54,8 @@ impl World {
 
     /// As Redis decides it.
     pub(super) fn place(&self, process: usize, command: &Command, asking: bool) -> Where {
-        let (Some(name), keys) = keys_of(command) else { return Where::Here };
+        let Some(name) = command.name() else { return Where::Here };
+        let keys = keys_of(command);
         if !self.places.cluster {
             return Where::Here;
         }

@@ -117,7 +117,9 @@ impl World {
         let at_least = self.draw_at_least();
         let owner = self.draw_owner(client, task);
         let (request, share) = (RequestId(0), Share::ONE);
-        let mut acquire = Acquire { request, name, owner, share, lease, wait, max_hold, at_least };
+        let upgrades = None;
+        let mut acquire =
+            Acquire { request, name, owner, share, lease, wait, max_hold, at_least, upgrades };
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
         let lazy = self.chance.permille(self.plan.lazy);

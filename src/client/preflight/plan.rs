@@ -36,8 +36,9 @@ impl Plan {
         match kind {
             Kind::Reentrant => &reentrant::PLAN,
             Kind::CountDownLatch => &latch::PLAN,
+            Kind::ReadWrite | Kind::Semaphore => &reentrant::PLAN,
             #[cfg(all(test, repository))]
-            Kind::Semaphore | Kind::Pair => &reentrant::PLAN,
+            Kind::Pair => &reentrant::PLAN,
         }
     }
 }

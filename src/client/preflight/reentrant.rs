@@ -87,6 +87,8 @@ fn steps(
         not_after,
         line: lines,
         wait,
+        announce: None,
+        told: Box::default(),
     };
     let acquire = |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
     let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];

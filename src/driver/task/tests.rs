@@ -149,6 +149,8 @@ fn attempts() -> [Command; 2] {
         not_after,
         line: false,
         wait: WaitMode::Try,
+        announce: None,
+        told: Box::default(),
     };
     [
         acquire,
@@ -169,6 +171,7 @@ fn ask(task: &mut Task, number: u64) {
         wait: Wait::Forever,
         max_hold: None,
         at_least: None,
+        upgrades: None,
     };
     task.handle(Moment::NEVER, Event::Acquire(acquire));
 }
@@ -433,6 +436,7 @@ fn take(task: &mut Task, number: u64) -> Arc<HoldCell> {
         wait: Wait::Once,
         max_hold: None,
         at_least: None,
+        upgrades: None,
     });
     let mut cx = Context::from_waker(Waker::noop());
     task.on_message(Message::Ask { request, ticket, event });

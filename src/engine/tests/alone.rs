@@ -53,6 +53,7 @@ fn nobody_is_told_what_an_owner_holds_that_does_not_come_back() {
         wait: Wait::Forever,
         max_hold: None,
         at_least: None,
+        upgrades: None,
     };
     hand.event(Event::Acquire(acquire));
     let (op, _) = hand.take("acquire");

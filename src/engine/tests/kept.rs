@@ -76,6 +76,7 @@ impl Hand {
             wait: Wait::Forever,
             max_hold,
             at_least: Some(super::corners::lease(at_least)),
+            upgrades: None,
         })
     }
 
@@ -110,7 +111,7 @@ impl Hand {
     /// What the server says to whoever meets this hold there.
     fn held_by(&self, cell: &HoldCell) -> Body {
         let holder = format!("11111111-2222-4333-8444-555555555555:{}", cell.id);
-        Body::Acquire(Acquired::Held { pttl: 50_000, holder, place: None })
+        Body::Acquire(Acquired::Held { pttl: 50_000, holder, place: None, others: None })
     }
 }
 
@@ -317,7 +318,7 @@ fn a_lost_hold_is_given_up_with_its_rest() {
     // What stands in its place is nobody's to release.
     for (op, _) in std::mem::take(&mut hand.sent) {
         let holder = format!("11111111-2222-4333-8444-555555555555:{}:kept", taken.cell.id);
-        hand.done(op, Body::Acquire(Acquired::Held { pttl: 50_000, holder, place: None }));
+        hand.done(op, Body::Acquire(Acquired::Held { pttl: 50_000, holder, place: None, others: None }));
     }
     assert!(!hand.labels().iter().any(|label| label.starts_with("release")), "{:?}", hand.sent);
 }

@@ -68,6 +68,7 @@ impl World {
             wait,
             max_hold: None,
             at_least: None,
+            upgrades: None,
         })
     }
 

@@ -160,8 +160,7 @@ impl Lives<'_> {
         let hold = self.holds[at].clone();
         let State::Waiting(ticket) = hold.state else { return };
         let hears = self.random.below(4) > 0;
-        let announce = self.announce(&hold);
-        let wait = WaitMode::Again { ticket, hears, announce };
+        let wait = WaitMode::Again { ticket, hears };
         self.holds[at].state = State::Over;
         if let State::Dead(_) = self.attempt(hold.clone(), wait) {
             let heir = self.new_hold(hold.client, hold.name);
@@ -175,10 +174,12 @@ impl Lives<'_> {
             WaitMode::Again { ticket, .. } => State::Waiting(ticket),
             _ => State::Over,
         };
+        let passes_on = matches!(wait, WaitMode::Again { .. });
+        let announce = passes_on.then(|| self.announce(&hold));
         // Without the line's key nobody who waits is granted a free lock.
-        let line = match &wait {
-            WaitMode::Again { announce, .. } => announce.line,
-            _ => self.names_line(),
+        let line = match &announce {
+            Some(announce) => announce.line,
+            None => self.names_line(),
         };
         let command = Command::Acquire {
             name: self.names[hold.name].clone(),
@@ -188,6 +189,8 @@ impl Lives<'_> {
             not_after: ServerTime(not_after),
             line,
             wait,
+            announce,
+            told: Box::default(),
         };
         hold.state = match self.send_or_lose(&command) {
             Some(Some(Body::Acquire(Acquired::Granted { .. }))) => State::Held,
@@ -223,6 +226,8 @@ impl Lives<'_> {
             not_after: ServerTime(self.not_after()),
             line: false,
             wait: WaitMode::Try,
+            announce: None,
+            told: Box::default(),
         };
         let down = Command::Release {
             name,
@@ -408,6 +413,8 @@ impl Lives<'_> {
                 not_after,
                 line: false,
                 wait: WaitMode::Try,
+                announce: None,
+                told: Box::default(),
             },
             1 => Command::Release {
                 name,

@@ -24,7 +24,6 @@ use crate::sim::client::Request;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
 use crate::sim::kinds::rules_of;
-use crate::sim::places::name_of;
 use crate::sim::server::Process;
 
 /// A command on its way.
@@ -85,7 +84,7 @@ impl Checker {
 
     /// How long a command may be executed depends on the clock of the server that gets it.
     pub(in crate::sim) fn on_sent_on(&mut self, now: Moment, command: &Command, to: &Process) {
-        let Some(name) = name_of(command).cloned() else { return };
+        let Some(name) = command.name().cloned() else { return };
         let mut note = |name, field: &str, lease: LeaseMs, not_after: ServerTime| {
             let Some(hold) = self.hold_of(field) else { return };
             hold.name = Some(name);
@@ -542,8 +541,9 @@ pub(super) fn own_fields(command: &Command) -> Vec<&str> {
     match command {
         Command::Acquire { field, .. }
         | Command::Release { field, .. }
+        | Command::Downgrade { field, .. }
         | Command::ReleaseAt { field, .. } => vec![field],
-        Command::HandOff { from, to, .. } => vec![from, to],
+        Command::HandOff { from, to, .. } | Command::Upgrade { from, to, .. } => vec![from, to],
         Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::Renew { holds, .. } => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::ForceRelease { expected, .. } => vec![expected],

@@ -15,7 +15,6 @@ use crate::sim::checker::Checker;
 use crate::sim::checker::line::told_by;
 use crate::sim::client::Client;
 use crate::sim::client::Flight;
-use crate::sim::places::name_of;
 
 /// Hand-offs in a row that do not look at the line, and for how long.
 const HAND_OFFS: u32 = 16;
@@ -143,7 +142,7 @@ impl Checker {
             name.line.claims.remove(&client);
             // The place is given up once no attempt is on the wire. Until then a new waiter may go
             // on with it.
-            let attempt = |flight: &Flight| name_of(&flight.request.command) == Some(&name.lock);
+            let attempt = |flight: &Flight| flight.request.command.name() == Some(&name.lock);
             if claim.told && !to.flights.values().any(attempt) {
                 name.line.over.insert(client, claim.ticket);
             }

@@ -18,7 +18,6 @@ use crate::sim::checker::line::told_by;
 use crate::sim::checker::server_side::own_fields;
 use crate::sim::client::Client;
 use crate::sim::client::Fate;
-use crate::sim::places::name_of;
 use crate::sim::places::names_line;
 
 impl Checker {
@@ -297,6 +296,6 @@ fn own_names(command: &Command) -> impl Iterator<Item = &LockName> {
         Command::ReleaseMany(holds) => &holds[..],
         _ => &[],
     };
-    let one = name_of(command).filter(|_| many.is_empty());
+    let one = command.name().filter(|_| many.is_empty());
     one.into_iter().chain(many.iter().map(|item| &item.name))
 }

@@ -1,0 +1,108 @@
+//! The commands of a read-write lock as calls of its scripts: each reader has a key of its own.
+
+use crate::backend::Call;
+use crate::backend::Script;
+use crate::backend::ScriptCall;
+use crate::backend::words::Words;
+use crate::base::name::LockName;
+use crate::kinds::command::Command;
+use crate::kinds::read_write::ACQUIRE;
+use crate::kinds::read_write::DOWNGRADE;
+use crate::kinds::read_write::FORCE_RELEASE;
+use crate::kinds::read_write::INSPECT;
+use crate::kinds::read_write::RELEASE;
+use crate::kinds::read_write::RELEASE_AT;
+use crate::kinds::read_write::RENEW;
+use crate::kinds::read_write::UPGRADE;
+use crate::kinds::share::Share;
+
+/// `None`: the command is not about a read-write lock.
+pub(crate) fn of(command: &Command) -> Option<Call> {
+    Some(match command {
+        Command::Acquire {
+            name,
+            field,
+            share,
+            lease,
+            not_after,
+            line,
+            wait,
+            announce,
+            told,
+        } => {
+            let keys = lock_and_reader(name, field).with_written(|text| name.add_fence_key(text));
+            let keys = readers(with_line(keys, name, *line), name, told);
+            let args = with_counts(words(field), *share);
+            let args = args.with_number(lease.millis()).with_number(not_after.0);
+            let args = announce.as_ref()?.add_to(wait.add_to(args)).with(&name.in_braces());
+            call(&ACQUIRE, keys, with_told(args, told))
+        }
+        Command::Upgrade { name, from, to, lease, not_after, told } => {
+            let keys = lock_and_reader(name, from).with_written(|text| name.add_fence_key(text));
+            let args = words(from).with(to).with_number(lease.millis()).with_number(not_after.0);
+            call(&UPGRADE, readers(keys, name, told), with_told(args, told))
+        }
+        Command::Downgrade { name, field, share, lease, announce } => {
+            let keys = with_line(lock_and_reader(name, field), name, announce.line);
+            let args = words(field).with_number(share.shared).with_number(lease.millis());
+            call(&DOWNGRADE, keys, announce.add_to(args).with(&name.in_braces()))
+        }
+        Command::Release { name, field, share, announce, .. } => {
+            let keys = with_line(lock_and_reader(name, field), name, announce.line);
+            let args = announce.add_to(with_counts(words(field), *share));
+            call(&RELEASE, keys, args.with(&name.in_braces()))
+        }
+        Command::ReleaseAt { name, field, free_at, most, announce } => {
+            let keys = with_line(lock_and_reader(name, field), name, announce.line);
+            let args = words(field).with_number(free_at.0).with_number(most.millis());
+            call(&RELEASE_AT, keys, announce.add_to(args).with(&name.in_braces()))
+        }
+        Command::Renew { holds, not_after } => {
+            let keys = holds.iter().fold(Words::default(), |keys, hold| {
+                keys.with(hold.name.as_str()).with(&hold.name.reader_key(&hold.field))
+            });
+            let args = holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
+                args.with(&hold.field).with_number(hold.lease.millis())
+            });
+            call(&RENEW, keys, args)
+        }
+        Command::ForceRelease { name, expected, not_after, announce, client_channel } => {
+            let keys = with_line(lock_and_reader(name, expected), name, announce.line);
+            let args = announce.add_to(words(expected).with_number(not_after.0));
+            call(&FORCE_RELEASE, keys, args.with(&name.in_braces()).with(client_channel))
+        }
+        Command::Inspect { name } => call(&INSPECT, words(name.as_str()), Words::default()),
+        _ => return None,
+    })
+}
+
+fn call(script: &'static Script, keys: Words, args: Words) -> Call {
+    Call::Script(Box::new(ScriptCall::new(script, keys, args)))
+}
+
+fn words(first: &str) -> Words {
+    [first].into()
+}
+
+fn lock_and_reader(name: &LockName, field: &str) -> Words {
+    words(name.as_str()).with(&name.reader_key(field))
+}
+
+fn with_line(keys: Words, name: &LockName, line: bool) -> Words {
+    if line { keys.with_written(|text| name.add_line_key(text)) } else { keys }
+}
+
+/// The keys of readers that may be dead.
+fn readers(keys: Words, name: &LockName, told: &[String]) -> Words {
+    told.iter().fold(keys, |keys, field| keys.with(&name.reader_key(field)))
+}
+
+/// How many readers may be dead, and their fields.
+fn with_told(args: Words, told: &[String]) -> Words {
+    let count = u32::try_from(told.len()).unwrap_or(u32::MAX);
+    told.iter().fold(args.with_number(count), |args, field| args.with(field))
+}
+
+fn with_counts(args: Words, share: Share) -> Words {
+    args.with_number(share.shared).with_number(share.exclusive)
+}
