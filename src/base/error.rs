@@ -418,7 +418,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (20, 12));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (22, 12));
     }
 
     /// An error of each kind.

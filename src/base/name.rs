@@ -20,13 +20,8 @@ pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
 const HEARD_PREFIX: &str = "redisson_lock_heard";
 /// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
 /// so.
-const RESERVED: [&str; 5] = [
-    LINE_PREFIX,
-    HEARD_PREFIX,
-    "redisson_lock_marks",
-    "redisson_lock_fence",
-    "redisson_latch_op",
-];
+const RESERVED: [&str; 5] =
+    [LINE_PREFIX, HEARD_PREFIX, "redisson_lock_marks", "redisson_lock_fence", "redisson_latch_op"];
 /// In bytes. The prefix is followed by at most five digits in braces.
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 

@@ -44,7 +44,11 @@ impl Engine {
         let waited_for = !hold.release().unlocks.is_empty()
             || self.queues.names.get(&hold.name_id).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
-        hold.lock.kind().releases_many() && self.cx.servers.is_one() && !self.drops.one_by_one && !waited_for && as_usual
+        hold.lock.kind().releases_many()
+            && self.cx.servers.is_one()
+            && !self.drops.one_by_one
+            && !waited_for
+            && as_usual
     }
 
     pub(super) fn queue_release(&mut self, id: u64) {

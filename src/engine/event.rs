@@ -1,6 +1,7 @@
 //! What the engine is told, and what it wants done. Plain values.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub(crate) struct Acquire {
     /// The name stays taken so long from the grant, whatever ends earlier.
     pub(crate) at_least: Option<LeaseMs>,
     /// The hold of its owner with a shared share, beside which this one wants an exclusive one.
-    pub(crate) upgrades: Option<u64>,
+    pub(crate) upgrades: Option<NonZeroU64>,
 }
 
 /// One command that belongs to no hold, to the server of a name.

@@ -123,7 +123,9 @@ impl Engine {
         let mut of_others = 0;
         for word in payload.split(' ') {
             match word {
-                "0" => self.queues.listening(listener).into_iter().for_each(|id| self.on_wake_up(id)),
+                "0" => {
+                    self.queues.listening(listener).into_iter().for_each(|id| self.on_wake_up(id))
+                }
                 field if field.contains(':') => {
                     of_others += u64::from(!self.is_reserved_for_us(listener, field));
                 }
@@ -169,7 +171,8 @@ impl Engine {
         let hold = self.queues.names.get(&listener).and_then(|name| {
             self.hold_of_field(&name.lock, field).and_then(|(id, _)| self.holds.get(&id))
         });
-        let Some((id, name_id, state)) = hold.map(|hold| (hold.id, hold.name_id, hold.state)) else {
+        let Some((id, name_id, state)) = hold.map(|hold| (hold.id, hold.name_id, hold.state))
+        else {
             return false;
         };
         match state {

@@ -1,5 +1,6 @@
 //! Who wants a lock: queues and re-entries, and the ends of waits.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
@@ -34,10 +35,10 @@ impl Engine {
             return self.cx.fail(request, Error::closed());
         }
         if let Some(from) = acquire.upgrades {
-            match self.holds.get(&from) {
+            match self.holds.get(&from.get()) {
                 // Its guard may have been given to another task.
                 Some(hold) if hold.state.is_live() => acquire.owner = hold.owner,
-                _ => return self.cx.fail(request, self.holds.lost_error(from)),
+                _ => return self.cx.fail(request, self.holds.lost_error(from.get())),
             }
         }
         let name_id = self.queues.name_key(&mut self.cx, &acquire.name, acquire.owner);
@@ -82,7 +83,7 @@ impl Engine {
             deadline,
             once,
             leads: acquire.wait == Wait::Lead,
-            upgrades: acquire.upgrades,
+            upgrades: acquire.upgrades.map(NonZeroU64::get),
             ticket: 0,
             waited: false,
             late: None,
@@ -272,11 +273,7 @@ impl Engine {
     }
 
     /// What the release has met that is in the way of this share.
-    pub(super) fn release_trouble(
-        &self,
-        name: &NameRecord,
-        wanted: Option<Share>,
-    ) -> Option<&str> {
+    pub(super) fn release_trouble(&self, name: &NameRecord, wanted: Option<Share>) -> Option<&str> {
         self.holds.in_the_way(name, || wanted)?.release().last_failure.as_deref()
     }
 

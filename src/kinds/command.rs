@@ -299,7 +299,9 @@ impl Command {
                 let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
                 script(&PERMISSIONS, Words::default(), words.collect())
             }
-            Self::Acquire { name, field, share, lease, not_after, line, wait, announce, .. } => {
+            Self::Acquire {
+                name, field, share, lease, not_after, line, wait, announce, ..
+            } => {
                 let args = args().with(field).with_number(share.total());
                 let args = args.with_number(lease.millis()).with_number(not_after.0);
                 let args = wait.add_to(args);

@@ -25,7 +25,7 @@ pub(crate) static UPGRADE: LazyLock<Script> = script!(
     includes "read_write/body/next_token", "read_write/body/holds_of"
 );
 
-pub(crate) use crate::kinds::semaphore::{RELEASE_AT, INSPECT, FORCE_RELEASE};
+pub(crate) use crate::kinds::semaphore::{FORCE_RELEASE, INSPECT, RELEASE_AT};
 
 /// Hand-offs and releases of many are never sent.
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {

@@ -169,11 +169,19 @@ pub(crate) enum HandedOff {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyState {
     Absent,
-    Hash { pttl: i64, fields: i64, field: String, count: String },
+    Hash {
+        pttl: i64,
+        fields: i64,
+        field: String,
+        count: String,
+    },
     ReadWriteLock,
     /// Of a semaphore, or of nothing at all: how many permits there are, if somebody has set the number,
     /// and how many are taken.
-    Permits { number: Option<u32>, taken: u32 },
+    Permits {
+        number: Option<u32>,
+        taken: u32,
+    },
     /// A hash of another kind.
     OtherHash,
     Other,
@@ -321,7 +329,10 @@ impl Command {
                 4 => {
                     fields.int()?;
                     let (number, taken) = (fields.int()?, fields.uint()?);
-                    KeyState::Permits { number: number.try_into().ok(), taken: taken.try_into().ok()? }
+                    KeyState::Permits {
+                        number: number.try_into().ok(),
+                        taken: taken.try_into().ok()?,
+                    }
                 }
                 5 => KeyState::OtherHash,
                 _ => return None,

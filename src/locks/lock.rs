@@ -1,6 +1,7 @@
 //! What reentrant locks and mutexes share: everything but the owner.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -233,7 +234,7 @@ struct Terms {
     max_hold: Option<Duration>,
     at_least: Option<LeaseMs>,
     /// The hold beside which its owner wants this one.
-    upgrades: Option<u64>,
+    upgrades: Option<NonZeroU64>,
 }
 
 /// Who holds a lock, as its key says. The holder may have changed by the time you read it.
@@ -335,7 +336,7 @@ impl Lock {
         owner: OwnerKey,
         from: u64,
     ) -> Result<Result<Guard, NotAcquired>> {
-        let terms = Terms { upgrades: Some(from), ..self.watched() };
+        let terms = Terms { upgrades: NonZeroU64::new(from), ..self.watched() };
         self.acquire(owner, terms, Wait::Once).await
     }
 

@@ -451,7 +451,9 @@ impl World {
         }
         let overtaken = self.places.cluster
             && !request.asking
-            && request.command.name()
+            && request
+                .command
+                .name()
                 .is_some_and(|name| self.clients[client].server_of(name) != server);
         let outcome = match outcome {
             Outcome::Done(_) if overtaken => {

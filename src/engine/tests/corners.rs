@@ -461,7 +461,15 @@ fn a_release_that_the_server_forgot_is_repeated() {
     hand.done(op, freed());
     let waiter = hand.ask(2, Wait::Forever);
     let (op, _) = hand.take("acquire");
-    hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: old.clone(), place: None, others: None }));
+    hand.done(
+        op,
+        Body::Acquire(Acquired::Held {
+            pttl: 20_000,
+            holder: old.clone(),
+            place: None,
+            others: None,
+        }),
+    );
     let (op, command) = hand.take("release");
     assert!(
         matches!(&command, Command::Release { field, share: Share::NOTHING, .. } if *field == old),
@@ -531,7 +539,12 @@ fn only_what_is_over_is_released_again() {
         let (op, _) = hand.take("acquire");
         hand.done(
             op,
-            Body::Acquire(Acquired::Held { pttl: 20_000, holder: holder.clone(), place: None, others: None }),
+            Body::Acquire(Acquired::Held {
+                pttl: 20_000,
+                holder: holder.clone(),
+                place: None,
+                others: None,
+            }),
         );
         hand.confirm_subscriptions();
         assert_eq!(

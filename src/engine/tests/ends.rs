@@ -142,7 +142,10 @@ fn a_key_does_not_long_outlive_the_max_hold_of_a_nested_level() {
     // The acquire was there first, and found the hold that is no more.
     let field = format!("11111111-2222-4333-8444-555555555555:{}", cell.id);
     let (op, _) = hand.sent.remove(1);
-    hand.done(op, Body::Acquire(Acquired::Held { pttl: 3_598_000, holder: field, place: None, others: None }));
+    hand.done(
+        op,
+        Body::Acquire(Acquired::Held { pttl: 3_598_000, holder: field, place: None, others: None }),
+    );
     let forgotten =
         hand.reports.iter().any(|report| matches!(report, Report::ReleasedAgain { .. }));
     assert!(!forgotten, "no release was forgotten: {:?}", hand.reports);

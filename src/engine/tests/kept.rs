@@ -318,7 +318,10 @@ fn a_lost_hold_is_given_up_with_its_rest() {
     // What stands in its place is nobody's to release.
     for (op, _) in std::mem::take(&mut hand.sent) {
         let holder = format!("11111111-2222-4333-8444-555555555555:{}:kept", taken.cell.id);
-        hand.done(op, Body::Acquire(Acquired::Held { pttl: 50_000, holder, place: None, others: None }));
+        hand.done(
+            op,
+            Body::Acquire(Acquired::Held { pttl: 50_000, holder, place: None, others: None }),
+        );
     }
     assert!(!hand.labels().iter().any(|label| label.starts_with("release")), "{:?}", hand.sent);
 }

@@ -79,7 +79,15 @@ fn a_try_lock_stands_in_no_line() {
     let request = hand.ask(1, Wait::Once);
     let (op, command) = hand.take("acquire");
     assert_eq!(*wait_of(&command), WaitMode::Try);
-    hand.done(op, Body::Acquire(Acquired::Held { pttl: 9, holder: OTHER.to_owned(), place: None, others: None }));
+    hand.done(
+        op,
+        Body::Acquire(Acquired::Held {
+            pttl: 9,
+            holder: OTHER.to_owned(),
+            place: None,
+            others: None,
+        }),
+    );
     assert!(matches!(hand.answer(request), Answer::NotGranted));
     hand.nothing_sent();
     assert!(hand.engine.is_idle());

@@ -32,7 +32,7 @@ impl Hand {
 fn records_are_as_large_as_they_have_to_be() {
     assert!(size_of::<Hold>() <= 192, "{}", size_of::<Hold>());
     assert!(size_of::<NameRecord>() <= 64, "{}", size_of::<NameRecord>());
-    assert!(size_of::<Event>() <= 112, "{}", size_of::<Event>());
+    assert!(size_of::<Event>() <= 120, "{}", size_of::<Event>());
 }
 
 #[test]

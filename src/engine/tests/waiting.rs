@@ -271,7 +271,12 @@ fn a_key_in_other_use_is_everybodys_error() {
     let (op, _) = hand.take("acquire");
     hand.done(
         op,
-        Body::Acquire(Acquired::Held { pttl: 5, holder: "user:1".to_owned(), place: None, others: None }),
+        Body::Acquire(Acquired::Held {
+            pttl: 5,
+            holder: "user:1".to_owned(),
+            place: None,
+            others: None,
+        }),
     );
     for request in [first, second] {
         assert!(matches!(hand.answer(request), Answer::Failed(Error::KeyConflict { .. })));

@@ -19,17 +19,7 @@ use crate::kinds::share::Share;
 /// `None`: the command is not about a read-write lock.
 pub(crate) fn of(command: &Command) -> Option<Call> {
     Some(match command {
-        Command::Acquire {
-            name,
-            field,
-            share,
-            lease,
-            not_after,
-            line,
-            wait,
-            announce,
-            told,
-        } => {
+        Command::Acquire { name, field, share, lease, not_after, line, wait, announce, told } => {
             let keys = lock_and_reader(name, field).with_written(|text| name.add_fence_key(text));
             let keys = readers(with_line(keys, name, *line), name, told);
             let args = with_counts(words(field), *share);
@@ -61,9 +51,10 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             let keys = holds.iter().fold(Words::default(), |keys, hold| {
                 keys.with(hold.name.as_str()).with(&hold.name.reader_key(&hold.field))
             });
-            let args = holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
-                args.with(&hold.field).with_number(hold.lease.millis())
-            });
+            let args =
+                holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
+                    args.with(&hold.field).with_number(hold.lease.millis())
+                });
             call(&RENEW, keys, args)
         }
         Command::ForceRelease { name, expected, not_after, announce, client_channel } => {

@@ -40,9 +40,10 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             let keys = holds.iter().fold(Words::default(), |keys, hold| {
                 keys.with(hold.name.as_str()).with(&hold.name.permits_key())
             });
-            let args = holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
-                args.with(&hold.field).with_number(hold.lease.millis())
-            });
+            let args =
+                holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
+                    args.with(&hold.field).with_number(hold.lease.millis())
+                });
             call(&RENEW, keys, args)
         }
         Command::ForceRelease { name, expected, not_after, announce, client_channel } => {
