@@ -8,7 +8,8 @@
     {1, time, count, pttl}  there is a latch; pttl in ms, -1 without a time to live
     {0, time}               there is none
     {-4, time, what}        the key is no latch: 1 a value of another type, 2 another hash, 3 a
-                            read-write lock, 4 a semaphore, 5 a count that is not a whole number
+                            read-write lock, 4 a semaphore, 5 a count that is not a whole number,
+                            6 a lock, 7 a latch that is a hash, which this profile does not have
     {-9, time, n}           ARGV[n] not allowed
 ]]
 local latch, format = KEYS[1], ARGV[1]

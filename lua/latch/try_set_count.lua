@@ -18,7 +18,8 @@
     {0, time}          there was a count, for this copy or an earlier one
     {-1, time}         late, and nothing is known of an earlier copy
     {-4, time, what}   the key is no latch: 1 a value of another type, 2 another hash, 3 a read-write
-                       lock, 4 a semaphore, 5 a count that is not a whole number
+                       lock, 4 a semaphore, 5 a count that is not a whole number, 6 a lock,
+                       7 a latch that is a hash, which this profile does not have
     {-9, time, n}      ARGV[n] not allowed
 ]]
 local latch, op = KEYS[1], KEYS[2]

@@ -27,7 +27,8 @@
     {-2, time}               count >= 2 and the key is gone
     {-3, time}               count >= 2 and another hold has the key, or it is reserved
     {-4, time, what}         conflict: 1 not a hash, 2 several fields, 4 read-write lock,
-                             5 fence counter not a number, 6 line not a sorted set
+                             5 fence counter not a number, 6 line not a sorted set, 10 latch,
+                             11 semaphore
     {-5, time}               "again" without the line's key, and the lock is not this hold's
     {-9, time, n}            ARGV[n] not allowed
 

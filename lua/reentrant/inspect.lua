@@ -8,6 +8,7 @@
     {1, time, pttl, fields, field, count} a hash; field and count of its only field, else "" and ""
     {2, time, pttl, type}                 something else
     {3, time, pttl}                       a read-write lock
+    {6, time, pttl, what}                 another kind: 10 a latch, 11 a semaphore
 ]]
 local lock = KEYS[1]
 local clock = redis.call("TIME")
@@ -19,6 +20,9 @@ local pttl = redis.call("PTTL", lock)
 if kind ~= "hash" then return {2, now, pttl, kind} end
 
 if redis.call("HEXISTS", lock, "mode") == 1 then return {3, now, pttl} end
+local other = redis.call("HGET", lock, "kind")
+if other == "latch" then return {6, now, pttl, 10} end
+if other == "semaphore" then return {6, now, pttl, 11} end
 local fields = redis.call("HLEN", lock)
 if fields ~= 1 then return {1, now, pttl, fields, "", ""} end
 local pair = redis.call("HGETALL", lock)

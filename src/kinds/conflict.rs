@@ -9,6 +9,10 @@ pub(crate) const WITHOUT_END: &str = "a lock without a time to live, which never
      somebody took its time to live off (PERSIST), or its client could not set one; \
      `force_unlock` removes it";
 
+/// In the profile `Redisson` this may be another kind, which nothing tells from other data.
+const NOT_A_HASH: &str =
+    "a value that is not a hash, such as a latch or a semaphore of Redisson, which are strings";
+
 /// One of two conflicts that are not in the lock's own key.
 const BROKEN_FENCE: &str = "the fence counter is not a whole number from 0 to 2^53 - 2";
 
@@ -39,7 +43,7 @@ pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
 
 pub(crate) fn conflict(what: i64) -> Option<&'static str> {
     Some(match what {
-        1 => "a value that is not a hash",
+        1 => NOT_A_HASH,
         2 => "a hash with several fields",
         4 => "a read-write lock",
         5 => BROKEN_FENCE,
@@ -48,6 +52,8 @@ pub(crate) fn conflict(what: i64) -> Option<&'static str> {
         8 => "a hash that is no semaphore",
         9 => BROKEN_PERMITS,
         3 => WITHOUT_END,
+        10 => "a count-down latch",
+        11 => "a semaphore",
         _ => return None,
     })
 }

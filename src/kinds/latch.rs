@@ -40,6 +40,8 @@ pub(super) fn conflict(what: i64) -> Option<&'static str> {
         3 => "a read-write lock",
         4 => "a semaphore",
         5 => "a count-down latch whose count is not a whole number",
+        6 => "a lock",
+        7 => "a count-down latch of the profile `Native`",
         _ => return None,
     })
 }

@@ -184,6 +184,8 @@ pub(crate) enum KeyState {
     },
     /// A hash of another kind.
     OtherHash,
+    /// Another kind, by the number of the conflict.
+    OtherKind(i64),
     Other,
 }
 
@@ -195,6 +197,7 @@ impl KeyState {
             Self::Other => conflict(1),
             Self::OtherHash => conflict(other_hash(kind)),
             Self::ReadWriteLock => conflict(4),
+            Self::OtherKind(what) => conflict(*what),
             Self::Hash { fields, .. } if *fields > kind.most_fields() => conflict(2),
             Self::Hash { pttl, field, .. } => conflict_of_holder(*pttl, field),
         }
@@ -335,6 +338,10 @@ impl Command {
                     }
                 }
                 5 => KeyState::OtherHash,
+                6 => {
+                    fields.int()?;
+                    KeyState::OtherKind(fields.int().filter(|what| conflict(*what).is_some())?)
+                }
                 _ => return None,
             }),
             Self::Operate(operation) => Body::Operated(match code {

@@ -231,13 +231,15 @@ async fn settings_of_a_client() {
 
 /// What may be under a key that is no lock, planted by commands, and how the error calls it.
 fn strangers() -> Vec<(&'static [&'static [&'static str]], &'static str)> {
+    const NOT_A_HASH: &str =
+        "a value that is not a hash, such as a latch or a semaphore of Redisson, which are strings";
     const FIELD: &str = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731";
     vec![
-        (&[&["SET", NAME, "text"]], "a value that is not a hash"),
-        (&[&["RPUSH", NAME, "a", "b"]], "a value that is not a hash"),
-        (&[&["SADD", NAME, "a"]], "a value that is not a hash"),
-        (&[&["ZADD", NAME, "1", "a"]], "a value that is not a hash"),
-        (&[&["XADD", NAME, "*", "a", "b"]], "a value that is not a hash"),
+        (&[&["SET", NAME, "text"]], NOT_A_HASH),
+        (&[&["RPUSH", NAME, "a", "b"]], NOT_A_HASH),
+        (&[&["SADD", NAME, "a"]], NOT_A_HASH),
+        (&[&["ZADD", NAME, "1", "a"]], NOT_A_HASH),
+        (&[&["XADD", NAME, "*", "a", "b"]], NOT_A_HASH),
         (
             &[&["HSET", NAME, "colour", "red"], &["PEXPIRE", NAME, "60000"]],
             "a hash whose field is not a lock holder",
@@ -252,6 +254,9 @@ fn strangers() -> Vec<(&'static [&'static [&'static str]], &'static str)> {
             "a hash with several fields",
         ),
         (&[&["HSET", NAME, "mode", "read"]], "a read-write lock"),
+        (&[&["HSET", NAME, "kind", "latch", "count", "3"]], "a count-down latch"),
+        (&[&["HSET", NAME, "kind", "semaphore", "permits", "3"]], "a semaphore"),
+        (&[&["HSET", NAME, "kind", "semaphore"], &["PEXPIRE", NAME, "60000"]], "a semaphore"),
         (
             &[&["HSET", NAME, "mode", "read", FIELD, "1"], &["PEXPIRE", NAME, "60000"]],
             "a read-write lock",

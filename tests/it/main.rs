@@ -18,6 +18,7 @@ mod faults;
 mod fred;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod kinds;
 mod latch;
 mod line;
 mod links;

@@ -173,7 +173,20 @@ async fn every_missing_permission_of_a_latch_is_found() {
         (WireProfile::Native, &["hmget", "hset", "hincrby"][..]),
         (WireProfile::Redisson, &["get", "set", "decr"][..]),
     ] {
-        let both = ["type", "del", "pexpire", "pttl", "get", "set", "publish", "subscribe"];
+        let both = [
+            "type",
+            "del",
+            "pexpire",
+            "pttl",
+            "get",
+            "set",
+            "publish",
+            "subscribe",
+            "hget",
+            "hexists",
+            "hlen",
+            "hkeys",
+        ];
         let commands = on_key.iter().chain(&both).map(|command| format!("+{command}"));
         let targets = [
             "~orders:*",

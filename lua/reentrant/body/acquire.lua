@@ -41,11 +41,17 @@ local reserved = mine == "0"
 local holder, left
 if pttl ~= -2 and (not mine or reserved) then
   if redis.call("HEXISTS", lock, "mode") == 1 then return {-4, now, 4} end
-  if redis.call("HLEN", lock) ~= 1 then return {-4, now, 2} end
-  if count > 1 then return {-3, now} end
-  if not reserved then
+  local is_alone = redis.call("HLEN", lock) == 1
+  if is_alone and not reserved then
     holder, left = redis.call("HKEYS", lock)[1], pttl
   end
+  if not is_alone or holder == "kind" then
+    local kind = redis.call("HGET", lock, "kind")
+    if kind == "latch" then return {-4, now, 10} end
+    if kind == "semaphore" then return {-4, now, 11} end
+    if not is_alone then return {-4, now, 2} end
+  end
+  if count > 1 then return {-3, now} end
 end
 
 if count > 1 then

@@ -33,8 +33,12 @@ pub(super) static PLAN: Plan = Plan {
     },
 };
 
-const ON_HASH: [&str; 7] = ["type", "hmget", "hset", "hincrby", "del", "pexpire", "pttl"];
-const ON_STRING: [&str; 7] = ["type", "get", "set", "decr", "del", "pexpire", "pttl"];
+const ON_HASH: [&str; 11] = [
+    "type", "hmget", "hset", "hincrby", "del", "pexpire", "pttl", "hget", "hexists", "hlen",
+    "hkeys",
+];
+const ON_STRING: [&str; 11] =
+    ["type", "get", "set", "decr", "del", "pexpire", "pttl", "hget", "hexists", "hlen", "hkeys"];
 
 fn needs(setting: &Setting, name: &LockName) -> Vec<Need> {
     let on_latch = match setting.profile {

@@ -46,6 +46,7 @@ static SUITE: Suite = Suite {
             "lock={kind:semaphore,permits:3}",
             "lock={mode:read,a:1}@5",
             "lock={a:1}@5",
+            HELD,
             "lock=3",
             "lock=1@5",
             "lock=-4",
@@ -113,6 +114,27 @@ fn call(random: &mut Random) -> String {
 
 const COUNT_DOWNS: &[Row] = &[
     (
+        HELD_AND_MORE,
+        "count_down soon 1M string ch PUBLISH",
+        "-4 T 2",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5 op=-12@86",
+        "",
+    ),
+    (
+        HELD,
+        "count_down soon 1M hash ch PUBLISH",
+        "-4 T 6",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5 op=-16@86",
+        "",
+    ),
+    (
+        HELD,
+        "count_down soon 1M string ch PUBLISH",
+        "-4 T 6",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5 op=-16@86",
+        "",
+    ),
+    (
         "lock={kind:latch,count:3}",
         "count_down soon 1M hash ch PUBLISH",
         "1 T 2",
@@ -162,8 +184,8 @@ const COUNT_DOWNS: &[Row] = &[
     (
         "lock={kind:latch,count:1}",
         "count_down soon 1M string ch PUBLISH",
-        "-4 T 1",
-        "lock={kind:latch,count:1} op=-11@86",
+        "-4 T 7",
+        "lock={kind:latch,count:1} op=-17@86",
         "",
     ),
     ("lock=[x]", "count_down soon 1M hash ch PUBLISH", "-4 T 1", "lock=[x] op=-11@86", ""),
@@ -220,6 +242,27 @@ const COUNT_DOWNS: &[Row] = &[
 
 const SETTINGS: &[Row] = &[
     (
+        HELD_AND_MORE,
+        "try_set_count soon 1M string ch PUBLISH 3 0",
+        "-4 T 2",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5 op=-12@86",
+        "",
+    ),
+    (
+        HELD,
+        "try_set_count soon 1M hash ch PUBLISH 3 0",
+        "-4 T 6",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5 op=-16@86",
+        "",
+    ),
+    (
+        HELD,
+        "try_set_count soon 1M string ch PUBLISH 3 0",
+        "-4 T 6",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5 op=-16@86",
+        "",
+    ),
+    (
         "",
         "try_set_count soon 1M hash ch PUBLISH 3 0",
         "1 T",
@@ -255,8 +298,8 @@ const SETTINGS: &[Row] = &[
     (
         "lock={kind:latch,count:1}",
         "try_set_count soon 1M string ch PUBLISH 3 0",
-        "-4 T 1",
-        "lock={kind:latch,count:1} op=-11@86",
+        "-4 T 7",
+        "lock={kind:latch,count:1} op=-17@86",
         "",
     ),
     (
@@ -335,6 +378,27 @@ const SETTINGS: &[Row] = &[
 ];
 
 const DELETIONS: &[Row] = &[
+    (
+        HELD_AND_MORE,
+        "delete soon 1M string ch PUBLISH",
+        "-4 T 2",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5 op=-12@86",
+        "",
+    ),
+    (
+        HELD,
+        "delete soon 1M hash ch PUBLISH",
+        "-4 T 6",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5 op=-16@86",
+        "",
+    ),
+    (
+        HELD,
+        "delete soon 1M string ch PUBLISH",
+        "-4 T 6",
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5 op=-16@86",
+        "",
+    ),
     ("lock={kind:latch,count:3}", "delete soon 1M hash ch PUBLISH", "1 T", "op=1@86", "ch=0"),
     ("lock=3@5", "delete soon 1M string ch SPUBLISH", "1 T", "op=1@86", "ch=0 sharded"),
     ("", "delete soon 1M hash ch PUBLISH", "0 T", "op=0@86", ""),
@@ -346,8 +410,8 @@ const DELETIONS: &[Row] = &[
     (
         "lock={kind:latch,count:1}",
         "delete soon 1M string ch PUBLISH",
-        "-4 T 1",
-        "lock={kind:latch,count:1} op=-11@86",
+        "-4 T 7",
+        "lock={kind:latch,count:1} op=-17@86",
         "",
     ),
     ("lock={a:1}@5", "delete soon 1M hash ch PUBLISH", "-4 T 2", "lock={a:1}@5 op=-12@86", ""),
@@ -399,6 +463,10 @@ const DELETIONS: &[Row] = &[
     ("lock=3", "delete soon 1 string ch PUBLISH", "1 T", "op=1@86", "ch=0"),
 ];
 
+/// A lock that somebody has.
+const HELD: &str = "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5";
+const HELD_AND_MORE: &str = "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5";
+
 const LOOKS: &[Row] = &[
     ("", "look hash", "0 T", "=", ""),
     ("", "look string", "0 T", "=", ""),
@@ -406,7 +474,16 @@ const LOOKS: &[Row] = &[
     ("lock={kind:latch,count:3}@5", "look hash", "1 T 3 @5", "=", ""),
     ("lock=7@3", "look string", "1 T 7 @3", "=", ""),
     ("lock=7", "look hash", "-4 T 1", "=", ""),
-    ("lock={kind:latch,count:3}", "look string", "-4 T 1", "=", ""),
+    ("lock={kind:latch,count:3}", "look string", "-4 T 7", "=", ""),
+    ("lock={a:1}@5", "look string", "-4 T 2", "=", ""),
+    ("lock={mode:write}@5", "look string", "-4 T 3", "=", ""),
+    ("lock={kind:semaphore}", "look string", "-4 T 4", "=", ""),
+    (HELD, "look string", "-4 T 6", "=", ""),
+    (HELD, "look hash", "-4 T 6", "=", ""),
+    // Only looks like a lock.
+    (HELD_AND_MORE, "look hash", "-4 T 2", "=", ""),
+    ("lock={3b28-1:x}@5", "look hash", "-4 T 2", "=", ""),
+    ("lock=[x]", "look string", "-4 T 1", "=", ""),
     ("lock={a:1}@5", "look hash", "-4 T 2", "=", ""),
     ("lock={mode:write}@5", "look hash", "-4 T 3", "=", ""),
     ("lock={kind:semaphore}", "look hash", "-4 T 4", "=", ""),

@@ -3,6 +3,7 @@
 
 use crate::backend::ScriptCall;
 use crate::backend::memory::store::Stored;
+use crate::kinds::conflict::is_holder_field;
 use crate::kinds::script_tests::last_word;
 use crate::kinds::script_tests::modelled::Answer;
 use crate::kinds::script_tests::modelled::Key;
@@ -104,12 +105,16 @@ fn latch_at(server: &Modelled, latch: &str, is_hash: bool) -> Latch {
     let text = match (server.keys.get(latch).map(|key| &key.value), is_hash) {
         (None, _) => return Latch::Absent,
         (Some(Stored::Text(text)), false) => Some(text.clone()),
-        (Some(Stored::Hash(fields)), true) => {
+        (Some(Stored::Hash(fields)), _) => {
             let field = |name: &str| fields.iter().find(|(field, _)| field == name);
             match field("kind").map(|(_, kind)| kind.as_str()) {
-                Some("latch") => field("count").map(|(_, count)| count.clone()),
+                Some("latch") if is_hash => field("count").map(|(_, count)| count.clone()),
+                Some("latch") => return Latch::Conflict(7),
                 Some("semaphore") => return Latch::Conflict(4),
                 _ if field("mode").is_some() => return Latch::Conflict(3),
+                _ if matches!(&fields[..], [(field, _)] if is_holder_field(field)) => {
+                    return Latch::Conflict(6);
+                }
                 _ => return Latch::Conflict(2),
             }
         }

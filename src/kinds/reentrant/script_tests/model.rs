@@ -324,8 +324,11 @@ impl Model<'_> {
         let Some(key) = self.keys.get(lock) else { return answer(0, &[]) };
         let pttl = self.pttl(key);
         let fields = match &key.value {
-            Stored::Hash(fields) if has(fields, "mode") => return answer(3, &[pttl]),
-            Stored::Hash(fields) => fields,
+            Stored::Hash(fields) => match other_kind(fields) {
+                Some(4) => return answer(3, &[pttl]),
+                Some(what) => return answer(6, &[pttl, what]),
+                None => fields,
+            },
             Stored::Text(_) => {
                 return Answer { texts: vec!["string".into()], ..answer(2, &[pttl]) };
             }
@@ -468,9 +471,11 @@ impl Model<'_> {
     fn contended(&self, lock: &str) -> Option<Answer> {
         let key = self.keys.get(lock)?;
         let what = match &key.value {
-            Stored::Hash(fields) if has(fields, "mode") => 4,
-            Stored::Hash(fields) if fields.len() > 1 => 2,
-            Stored::Hash(_) => return None,
+            Stored::Hash(fields) => match other_kind(fields) {
+                Some(what) => what,
+                None if fields.len() > 1 => 2,
+                None => return None,
+            },
             _ => 1,
         };
         Some(answer(-4, &[what]))
@@ -543,6 +548,17 @@ impl Model<'_> {
             _ => drop(self.keys.remove(lock)),
         }
         self.freed(lock, announce)
+    }
+}
+
+/// The number of the conflict with a hash that says which other kind it is.
+fn other_kind(fields: &[(String, String)]) -> Option<i64> {
+    let kind = fields.iter().find(|(field, _)| field == "kind").map(|(_, kind)| kind.as_str());
+    match kind {
+        _ if has(fields, "mode") => Some(4),
+        Some("latch") => Some(10),
+        Some("semaphore") => Some(11),
+        _ => None,
     }
 }
 
