@@ -58,7 +58,11 @@ impl Operating {
     /// When the caller gets an answer at the latest: once nothing can be executed any more, or once
     /// the server has forgotten what was.
     fn limit(&self) -> Moment {
-        if self.may_be_done || self.op.is_some() { self.end.plus(KEPT) } else { self.end }
+        let is_open = self.may_be_done || self.op.is_some();
+        match is_open && !seeded!(OperationAsksWhileKept) {
+            true => self.end.plus(KEPT),
+            false => self.end,
+        }
     }
 
     fn unavailable(&self, cx: &Context) -> Error {
@@ -126,7 +130,10 @@ impl Operations {
             announce: Announce::of(&name, profile, cx.is_sharded()),
             name,
             change: operating.change,
-            id: operating.id.clone(),
+            id: match seeded!(OperationKeepsItsId) {
+                true => format!("{}-{}", operating.id, operating.failures),
+                false => operating.id.clone(),
+            },
             not_after,
             profile,
         }));
@@ -170,6 +177,7 @@ impl Operations {
                 self.end(cx, request, Answer::Failed(error));
             }
             Outcome::NotExecuted(failure) => self.again(cx, request, failure.message),
+            Outcome::Unknown(_) if seeded!(OperationIsRepeated) => operating.may_be_done = true,
             Outcome::Unknown(failure) => {
                 operating.may_be_done = true;
                 self.again(cx, request, failure.message);
@@ -196,7 +204,7 @@ impl Operations {
             Operated::Late => {
                 let until = operating.not_after.map(|not_after| not_after.plus(KEPT));
                 // If a copy had been executed, that would still be known.
-                operating.may_be_done &= time > until;
+                operating.may_be_done &= time > until && !seeded!(LateMayBeForgotten);
                 Answer::Failed(operating.unavailable(cx))
             }
         };

@@ -104,7 +104,8 @@ impl Watch {
                 what != found && !seeded!(WatchEndsWithHolder)
             }
         };
-        let asked = self.watchers.iter_mut().filter(|(_, watcher)| watcher.asked);
+        let counts = |watcher: &Watcher| watcher.asked || seeded!(LookAfterCall);
+        let asked = self.watchers.iter_mut().filter(|(_, watcher)| counts(watcher));
         asked.filter_map(|(request, watcher)| is_over(watcher).then_some(*request)).collect()
     }
 
@@ -250,7 +251,9 @@ impl Watching {
             Ok(()) if seeded!(LookOnceSubscribed) => {}
             Ok(()) => self.look_now(cx, id),
             Err(failure) if failure.kind.is_transient() => {
-                if let Some(watch) = self.watches.get_mut(&id) {
+                if let Some(watch) = self.watches.get_mut(&id)
+                    && !seeded!(WatchSubscribesAgain)
+                {
                     watch.other_at = cx.now.plus(RESUBSCRIBE);
                 }
                 self.go_on(cx, id);
@@ -268,7 +271,9 @@ impl Watching {
 
     /// It is unknown what has happened to the name while there was no connection.
     pub(super) fn resume(&mut self, cx: &mut Context, name: &LockName) {
-        if let Some(id) = self.of_name.get(name) {
+        if let Some(id) = self.of_name.get(name)
+            && !seeded!(WatchLooksAfterOutage)
+        {
             self.look_now(cx, *id);
         }
     }
@@ -307,7 +312,9 @@ impl Watching {
                 self.fail(cx, id, &failure);
             }
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                watch.look_at = cx.now.plus(back_off(watch.failures));
+                if !seeded!(LookIsRepeated) {
+                    watch.look_at = cx.now.plus(back_off(watch.failures));
+                }
                 watch.failures += 1;
                 Trouble::note(&mut watch.trouble, sent, failure.message);
                 cx.set_outage_timer(sent);
@@ -380,7 +387,10 @@ impl Watching {
             let words = watch.trouble.as_ref().map(|trouble| trouble.words.clone());
             let cause = words.unwrap_or_else(|| cx.servers.last_trouble(server));
             for (request, watcher) in &watch.watchers {
-                let end = trouble.max(watcher.since).plus(cx.config.outage_limit);
+                let end = match seeded!(WatchHasAnOutageLimit) {
+                    true => Moment::NEVER,
+                    false => trouble.max(watcher.since).plus(cx.config.outage_limit),
+                };
                 if end > cx.now {
                     next = Some(next.map_or(end, |next| next.min(end)));
                 } else {

@@ -185,6 +185,59 @@ rules! {
         "engine::tests::watching::a_leader_never_hands_off_what_others_watch"
     ),
 
+    /// A look that was on the wire before a call came is not that call's: what it found is over.
+    LookAfterCall: Test(
+        "engine::tests::watching::a_watcher_that_comes_during_a_look_waits_for_the_next"
+    ),
+    /// A connection that comes back is a reason to look.
+    WatchLooksAfterOutage: Test(
+        "engine::tests::watching::a_connection_that_comes_back_is_a_reason_to_look"
+    ),
+    /// A look without an answer is repeated.
+    LookIsRepeated: Test("engine::tests::watching::a_look_without_an_answer_is_repeated"),
+    /// A watch ends when there has been no good answer for the outage limit.
+    WatchHasAnOutageLimit: Test("engine::tests::watching::a_watch_ends_after_the_outage_limit"),
+    /// A subscription of a watch that was refused for now is tried again.
+    WatchSubscribesAgain: Test(
+        "engine::tests::watching::a_subscription_that_was_refused_for_now_is_tried_again"
+    ),
+
+    // The count-down latch, and operations: what is done once.
+    /// A latch is open only at 0, or when it is gone.
+    LatchOpensAtZero: Test("engine::tests::operations::who_waits_for_a_latch_looks_at_its_count"),
+    /// All copies of an operation have its id.
+    OperationKeepsItsId: Test(
+        "engine::tests::operations::all_copies_are_equal_and_no_two_operations_share_an_id"
+    ),
+    /// An operation without an answer is sent again.
+    OperationIsRepeated: Test(
+        "engine::tests::operations::a_connection_that_comes_back_tells_what_became_of_it"
+    ),
+    /// Whoever has no answer asks for as long as the server remembers.
+    OperationAsksWhileKept: Test(
+        "engine::tests::operations::an_unanswered_caller_asks_for_as_long_as_the_server_remembers"
+    ),
+    /// "Late" is no proof that nothing was done, once the server may have forgotten.
+    LateMayBeForgotten: Test(
+        "engine::tests::operations::a_late_answer_in_time_says_that_nothing_was_done"
+    ),
+    /// An operation of which an earlier copy was executed does nothing.
+    OperationIsDoneOnce: Test("kinds::latch::script_tests::on_redis::count_down"),
+    /// An operation that comes late does nothing.
+    LateOperationDoesNothing: Test("kinds::latch::script_tests::in_memory::try_set_count"),
+    /// That there was no latch is remembered: a copy must not count down the next one.
+    NoLatchIsRemembered: Test("kinds::latch::script_tests::on_redis::count_down"),
+    /// A latch goes only when its count is 0.
+    LatchGoesAtZero: Test("kinds::latch::script_tests::in_memory::count_down"),
+    /// The last count-down tells those who wait.
+    LastCountDownIsTold: Test("kinds::latch::script_tests::in_memory::count_down"),
+    /// Whoever deletes a latch tells those who wait.
+    DeletionIsTold: Test("kinds::latch::script_tests::on_redis::delete"),
+    /// A count is set only if there is none.
+    CountIsSetOnce: Test("kinds::latch::script_tests::in_memory::try_set_count"),
+    /// What Redis refuses in the middle of an operation was not done, so that a copy does it.
+    RefusedIsNotDone: Test("kinds::latch::script_tests::edges"),
+
     // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),
@@ -402,4 +455,33 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     (Rule::DeafHasNoPlace, "if not hears then\n", "if false then\n"),
     (Rule::LineGoesFirst, r#"if line and line_first == "1" and not has_to then"#, "if false then"),
     (Rule::TokenGrowsThroughLoss, "local token = now", "local token = 1"),
+    (Rule::OperationIsDoneOnce, "if before then return say(before) end", ""),
+    (
+        Rule::LateOperationDoesNothing,
+        "if now > not_after then return {-1, now} end\n\nlocal found",
+        "\n\nlocal found",
+    ),
+    (
+        Rule::LateOperationDoesNothing,
+        "if now > not_after then return {-1, now} end\n\nlocal count",
+        "\n\nlocal count",
+    ),
+    (
+        Rule::NoLatchIsRemembered,
+        "redis.call(\"SET\", op, left, \"PX\", life)",
+        "if left ~= -1 then redis.call(\"SET\", op, left, \"PX\", life) end",
+    ),
+    (Rule::LatchGoesAtZero, "if left == 0 then\n  redis.call", "if left <= 1 then\n  redis.call"),
+    (Rule::LastCountDownIsTold, r#"if left == 0 then redis.pcall(verb, channel, "0") end"#, ""),
+    (
+        Rule::DeletionIsTold,
+        "redis.call(\"SET\", op, done, \"PX\", life)\nredis.pcall(verb, channel, \"0\")",
+        "redis.call(\"SET\", op, done, \"PX\", life)",
+    ),
+    (Rule::CountIsSetOnce, "if found then done = 0 end", ""),
+    (
+        Rule::RefusedIsNotDone,
+        r#"redis.call("SET", op, "", "PX", life)"#,
+        r#"redis.call("SET", op, "0", "PX", life)"#,
+    ),
 ];
