@@ -20,6 +20,8 @@ use crate::support::redis_server::RedisServer;
 const NAME: &str = "orders:42";
 const BOUND: Duration = Duration::from_secs(30);
 
+/// What each call was refused with.
+type Refusals = Vec<(&'static str, Error)>;
 type Doing<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A kind of lock, as a row of the table.
@@ -29,7 +31,7 @@ struct Row {
     /// Has the name be in use, as long as what it returns is kept.
     begin: fn(LockClient) -> Doing<Box<dyn Any + Send>>,
     /// Everything that can be asked for under the name, each of which must be refused.
-    everything: fn(LockClient) -> Doing<Vec<(&'static str, Error)>>,
+    everything: fn(LockClient) -> Doing<Refusals>,
 }
 
 const ROWS: &[Row] = &[
@@ -56,7 +58,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-async fn all_of_a_lock(client: LockClient) -> Vec<(&'static str, Error)> {
+async fn all_of_a_lock(client: LockClient) -> Refusals {
     let (lock, mutex) = (client.reentrant_lock(NAME).unwrap(), client.mutex(NAME).unwrap());
     let flight = client.single_flight(NAME).unwrap();
     let wait = Duration::from_secs(1);
@@ -77,7 +79,7 @@ async fn all_of_a_lock(client: LockClient) -> Vec<(&'static str, Error)> {
     ]
 }
 
-async fn all_of_a_latch(client: LockClient) -> Vec<(&'static str, Error)> {
+async fn all_of_a_latch(client: LockClient) -> Refusals {
     let latch = client.count_down_latch(NAME).unwrap();
     let life = Duration::from_secs(60);
     vec![
