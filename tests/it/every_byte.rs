@@ -1,11 +1,17 @@
 //! Every script cut off at each byte of its request and of its reply: executed or not, nobody can
 //! know, and the operation ends well, with exact counts and nothing left.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Connection;
+use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::Lookup;
 use redis_reentrant_lock::Owner;
 use tokio::time::timeout;
 
@@ -20,6 +26,37 @@ use crate::support::settle::settles;
 
 const BOUND: Duration = Duration::from_secs(10);
 
+/// What a script is sent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Lock(Use),
+    /// A script of the latch.
+    Latch(&'static str),
+    /// A script that a single flight needs.
+    Flight(&'static str),
+}
+
+impl Cut {
+    /// The folder of the script, and its name.
+    fn script(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Lock(of) => ("reentrant", of.script()),
+            Self::Latch(script) => ("latch", script),
+            Self::Flight(script) => ("reentrant", script),
+        }
+    }
+
+    /// Whether something else is sent for it now and then.
+    fn is_chancy(self) -> bool {
+        match self {
+            Self::Lock(of) => of.is_chancy(),
+            // The lock may be free by the time of the attempt.
+            Self::Flight(script) => script == "inspect",
+            Self::Latch(_) => false,
+        }
+    }
+}
+
 struct World {
     server: RedisServer,
     proxy: FaultProxy,
@@ -30,7 +67,7 @@ struct World {
 }
 
 impl World {
-    async fn new(script: &str) -> Self {
+    async fn new((kind, script): (&str, &str)) -> Self {
         let server = RedisServer::start();
         let proxy = FaultProxy::start(&server.address());
         // A new connection may take its time on a busy machine.
@@ -41,7 +78,10 @@ impl World {
         let mut connection = server.connection();
         look::load_scripts(&mut connection);
         let client = builder.connect().await.unwrap();
-        let digest = look::digest(&mut connection, script);
+        for script in look::scripts_of("latch").keys() {
+            look::digest_of(&mut connection, "latch", script);
+        }
+        let digest = look::digest_of(&mut connection, kind, script);
         Self { server, proxy, client, connection, digest, what: String::new() }
     }
 
@@ -56,7 +96,77 @@ impl World {
             .map(|count| count.parse().unwrap())
     }
 
-    async fn run(&mut self, of: Use, fault: &Fault) {
+    async fn run(&mut self, of: Cut, fault: &Fault) {
+        match of {
+            Cut::Lock(of) => self.lock(of, fault).await,
+            Cut::Latch(script) => self.latch(script, fault).await,
+            Cut::Flight(script) => self.flight(script, fault).await,
+        }
+    }
+
+    /// Each call counts once.
+    async fn latch(&mut self, script: &str, fault: &Fault) {
+        let latch = self.client.count_down_latch("latch").unwrap();
+        if script == "try_set_count" {
+            self.arm(fault);
+            assert!(latch.try_set_count(2).await.unwrap(), "{}", self.what);
+            assert!(latch.delete().await.unwrap(), "{}", self.what);
+            return;
+        }
+        assert!(latch.try_set_count(2).await.unwrap(), "{}", self.what);
+        self.arm(fault);
+        match script {
+            "count_down" => {
+                assert_eq!(latch.count_down().await.unwrap(), 1, "{}", self.what);
+                assert_eq!(latch.count_down().await.unwrap(), 0, "{}", self.what);
+            }
+            "look" => {
+                let (waited, deleted) = tokio::join!(latch.wait(), latch.delete());
+                waited.unwrap();
+                assert!(deleted.unwrap(), "{}", self.what);
+            }
+            _ => assert!(latch.delete().await.unwrap(), "{}", self.what),
+        }
+        assert_eq!(latch.count().await.unwrap(), 0, "{}", self.what);
+    }
+
+    /// A value is computed once.
+    async fn flight(&mut self, script: &str, fault: &Fault) {
+        let flight = self.client.single_flight("lock").unwrap();
+        let value = Arc::new(AtomicU32::new(0));
+        let lookup = async || {
+            let found = value.load(Ordering::SeqCst);
+            Ok::<_, Infallible>(if found == 0 { Lookup::Missing } else { Lookup::Fresh(found) })
+        };
+        let compute = async |_: &Guard| Ok(value.fetch_add(1, Ordering::SeqCst) + 1);
+        if script != "inspect" {
+            self.arm(fault);
+            let Ok(led) = flight.run(lookup, compute).await.unwrap();
+            assert_eq!((led, value.load(Ordering::SeqCst)), (1, 1), "{}", self.what);
+        } else {
+            // Another client computes.
+            let other = LockClient::connect(&self.server.url()).await.unwrap();
+            let guard = other.mutex("lock").unwrap().lock().await.unwrap();
+            self.arm(fault);
+            let before = self.proxy.seen("EVALSHA");
+            let stores = async {
+                // Its attempt comes first.
+                while self.proxy.seen("EVALSHA") == before {
+                    tokio::task::yield_now().await;
+                }
+                value.store(9, Ordering::SeqCst);
+                guard.unlock().await.unwrap();
+            };
+            let (watched, ()) = tokio::join!(flight.run(lookup, compute), stores);
+            let Ok(watched) = watched.unwrap();
+            assert_eq!((watched, value.load(Ordering::SeqCst)), (9, 9), "{}", self.what);
+            other.shutdown(BOUND).await.unwrap();
+        }
+        let lock = self.client.mutex("lock").unwrap();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+
+    async fn lock(&mut self, of: Use, fault: &Fault) {
         let lock = self.client.mutex("lock").unwrap();
         match of {
             Use::Acquire => {
@@ -165,7 +275,7 @@ impl World {
     /// What is meant to be handed off, or to go together, goes by itself now and then. And much
     /// that is to be undone goes in a script that the server lacks: then each script is sent in
     /// full once, which is not what is cut.
-    async fn run_until_met(&mut self, of: Use, fault: &Fault) {
+    async fn run_until_met(&mut self, of: Cut, fault: &Fault) {
         for _ in 0..200 {
             let whole = self.proxy.seen("EVAL");
             let done = timeout(BOUND, self.run(of, fault)).await;
@@ -179,7 +289,7 @@ impl World {
     }
 
     /// Each number of bytes from none to all of a frame; how many there were.
-    async fn every_byte(&mut self, of: Use, cut_at: fn(usize) -> Fault) -> usize {
+    async fn every_byte(&mut self, of: Cut, cut_at: fn(usize) -> Fault) -> usize {
         let mut bytes = 0;
         loop {
             self.what = format!("{of:?} {:?}", cut_at(bytes));
@@ -192,7 +302,7 @@ impl World {
     }
 }
 
-async fn cut(of: Use) {
+async fn cut(of: Cut) {
     let mut world = World::new(of.script()).await;
     let requests = world.every_byte(of, Fault::CutRequestAt).await;
     let replies = world.every_byte(of, Fault::CutReplyAt).await;
@@ -201,6 +311,13 @@ async fn cut(of: Use) {
     );
     assert!(requests > 50 && replies > 10);
     assert!(look::immortal_keys(&mut world.connection).is_empty());
+    // What operations of latches have come to is kept for a while.
+    let mut connection = world.server.connection();
+    for key in look::keys(&mut connection) {
+        if key.starts_with("redisson_latch_op:") {
+            redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
+        }
+    }
     leaves_nothing(&world.server, &world.client).await;
 }
 
@@ -211,16 +328,23 @@ macro_rules! cut {
 }
 
 cut! {
-    an_acquire: Use::Acquire;
-    a_reentry: Use::Reenter;
-    the_release_of_a_level: Use::ReleaseOne;
-    a_release: Use::Release;
-    a_renewal: Use::Renew;
-    a_hand_off: Use::HandOff;
-    an_inspection: Use::Inspect;
-    a_force_release: Use::ForceRelease;
-    releases_together: Use::ReleaseMany;
-    a_release_that_keeps_the_name: Use::ReleaseAt;
+    an_acquire: Cut::Lock(Use::Acquire);
+    a_reentry: Cut::Lock(Use::Reenter);
+    the_release_of_a_level: Cut::Lock(Use::ReleaseOne);
+    a_release: Cut::Lock(Use::Release);
+    a_renewal: Cut::Lock(Use::Renew);
+    a_hand_off: Cut::Lock(Use::HandOff);
+    an_inspection: Cut::Lock(Use::Inspect);
+    a_force_release: Cut::Lock(Use::ForceRelease);
+    releases_together: Cut::Lock(Use::ReleaseMany);
+    a_release_that_keeps_the_name: Cut::Lock(Use::ReleaseAt);
+    setting_a_count: Cut::Latch("try_set_count");
+    a_count_down: Cut::Latch("count_down");
+    the_deletion_of_a_latch: Cut::Latch("delete");
+    a_look_at_a_latch: Cut::Latch("look");
+    the_attempt_of_a_flight: Cut::Flight("acquire");
+    the_release_of_a_flight: Cut::Flight("release");
+    the_look_of_who_watches_a_flight: Cut::Flight("inspect");
 }
 
 /// What a new connection says first, and what it is answered, cut off at each byte: the next one is

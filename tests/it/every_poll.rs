@@ -2,19 +2,27 @@
 //! does not, and one that cannot be reached: whatever had begun is undone, and nothing is left.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
 
+use redis_reentrant_lock::CountDownLatch;
 use redis_reentrant_lock::Error;
+use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::InMemoryServer;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::Lookup;
 use redis_reentrant_lock::Owner;
+use tokio::task::JoinHandle;
 
 const NAME: &str = "orders:42";
+const LATCH: &str = "ready:7";
+/// What a latch is set to before the call.
+const COUNT: u32 = 3;
 const LEASE: Duration = Duration::from_secs(3);
 /// More polls than any of these futures needs as long as time stands still.
 const MOST: usize = 400;
@@ -48,6 +56,24 @@ impl World {
         let (ours, theirs) = (client(&server).await, client(&server).await);
         Self { server, ours, theirs, owner: Owner::new() }
     }
+}
+
+fn latch(client: &LockClient) -> CountDownLatch {
+    client.count_down_latch(LATCH).unwrap()
+}
+
+/// A latch of this client that has a count.
+async fn counted(world: &World) -> CountDownLatch {
+    assert!(latch(&world.theirs).try_set_count(COUNT).await.unwrap());
+    latch(&world.ours)
+}
+
+async fn missing() -> Result<Lookup<u8>, Infallible> {
+    Ok(Lookup::Missing)
+}
+
+async fn computed(_: &Guard) -> Result<u8, Infallible> {
+    Ok(7)
 }
 
 /// A call of the API: what is prepared, then what is polled.
@@ -152,6 +178,45 @@ calls! {
         let lock = world.ours.mutex(NAME).unwrap();
         let theirs = world.theirs.mutex(NAME).unwrap().lock().await.unwrap();
     } keep kept(theirs); lock.force_unlock().await;
+    preflight_latch(world) {} keep Kept::new(); world.ours.preflight_latch(LATCH).await;
+    latch_set(world) { let latch = latch(&world.ours); } keep Kept::new();
+        latch.try_set_count(COUNT).await;
+    latch_set_for(world) { let latch = latch(&world.ours); } keep Kept::new();
+        latch.try_set_count_for(COUNT, Duration::from_secs(60)).await;
+    latch_count_down(world) { let latch = counted(&world).await; } keep Kept::new();
+        latch.count_down().await;
+    latch_count(world) { let latch = counted(&world).await; } keep Kept::new(); latch.count().await;
+    latch_delete(world) { let latch = counted(&world).await; } keep Kept::new(); latch.delete().await;
+    latch_wait(world) { let latch = counted(&world).await; } keep Kept::new(); latch.wait().await;
+    latch_wait_beside_another(world) {
+        let latch = counted(&world).await;
+        let other = latch.clone();
+        let other = tokio::spawn(async move { drop(other.wait().await) });
+        tokio::task::yield_now().await;
+    } keep kept(Aborts(other)); latch.wait().await;
+    flight_that_leads(world) {
+        let flight = world.ours.single_flight(NAME).unwrap();
+    } keep Kept::new(); flight.run(missing, computed).await;
+    flight_that_watches(world) {
+        let flight = world.ours.single_flight(NAME).unwrap();
+        let theirs = world.theirs.mutex(NAME).unwrap().lock().await.unwrap();
+    } keep kept(theirs); flight.run(missing, computed).await;
+    flight_in_a_group(world) {
+        let flight = world.ours.single_flight(NAME).unwrap();
+        let theirs = world.theirs.mutex(NAME).unwrap().lock().await.unwrap();
+        let first = flight.clone();
+        let first = tokio::spawn(async move { drop(first.run(missing, computed).await) });
+        tokio::task::yield_now().await;
+    } keep vec![Box::new(theirs), Box::new(Aborts(first))]; flight.run(missing, computed).await;
+}
+
+/// A task that ends with this.
+struct Aborts(JoinHandle<()>);
+
+impl Drop for Aborts {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Polls a future at most so many times, then drops it. Ready: whether it was done before.
@@ -234,7 +299,21 @@ async fn polled(
         assert!(is_idle(client), "{:?}", client.stats());
     }
     assert!(!world.server.contains(NAME));
+    the_latch_is_sound(&world).await;
     done
+}
+
+/// A call counts once at most, whatever became of it; and whoever waits goes on when the latch is
+/// gone.
+async fn the_latch_is_sound(world: &World) {
+    let latch = latch(&world.theirs);
+    let count = latch.count().await.unwrap();
+    assert!([0, 2, u64::from(COUNT)].contains(&count), "{count}");
+    let waiter = latch.clone();
+    let waiter = tokio::spawn(async move { waiter.wait().await });
+    latch.delete().await.unwrap();
+    waiter.await.unwrap().unwrap();
+    assert!(!world.server.contains(LATCH));
 }
 
 fn is_idle(client: &LockClient) -> bool {

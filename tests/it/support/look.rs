@@ -118,5 +118,11 @@ pub(crate) fn load_scripts(connection: &mut Connection) {
 
 /// The digest under which EVALSHA knows a script of `lua/reentrant/`.
 pub(crate) fn digest(connection: &mut Connection, script: &str) -> String {
-    redis::cmd("SCRIPT").arg("LOAD").arg(&scripts()[script]).query(connection).expect("SCRIPT LOAD")
+    digest_of(connection, "reentrant", script)
+}
+
+/// The same for `lua/<kind>/`. The server knows the script from then on.
+pub(crate) fn digest_of(connection: &mut Connection, kind: &str, script: &str) -> String {
+    let text = &scripts_of(kind)[script];
+    redis::cmd("SCRIPT").arg("LOAD").arg(text).query(connection).expect("SCRIPT LOAD")
 }
