@@ -5,6 +5,7 @@ mod client;
 mod contention;
 pub(crate) mod java;
 mod keys;
+mod latch;
 mod losses;
 mod redis;
 mod stage;
@@ -100,7 +101,8 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
 }
 
 /// Every scenario.
-const SCENARIOS: [&[Scenario]; 4] = [together::ALL, losses::ALL, keys::ALL, contention::ALL];
+const SCENARIOS: [&[Scenario]; 5] =
+    [together::ALL, losses::ALL, keys::ALL, latch::ALL, contention::ALL];
 
 /// All scenarios, each in its directions, with one version on one deployment.
 fn scenarios(

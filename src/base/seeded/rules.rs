@@ -211,7 +211,7 @@ rules! {
     ),
     /// An operation without an answer is sent again.
     OperationIsRepeated: Test(
-        "engine::tests::operations::a_connection_that_comes_back_tells_what_became_of_it"
+        "engine::tests::operations::all_copies_are_equal_and_no_two_operations_share_an_id"
     ),
     /// Whoever has no answer asks for as long as the server remembers.
     OperationAsksWhileKept: Test(
@@ -222,17 +222,17 @@ rules! {
         "engine::tests::operations::a_late_answer_in_time_says_that_nothing_was_done"
     ),
     /// An operation of which an earlier copy was executed does nothing.
-    OperationIsDoneOnce: Test("kinds::latch::script_tests::on_redis::count_down"),
+    OperationIsDoneOnce: Test("kinds::latch::script_tests::in_memory::count_down"),
     /// An operation that comes late does nothing.
     LateOperationDoesNothing: Test("kinds::latch::script_tests::in_memory::try_set_count"),
     /// That there was no latch is remembered: a copy must not count down the next one.
-    NoLatchIsRemembered: Test("kinds::latch::script_tests::on_redis::count_down"),
+    NoLatchIsRemembered: Test("kinds::latch::script_tests::in_memory::count_down"),
     /// A latch goes only when its count is 0.
     LatchGoesAtZero: Test("kinds::latch::script_tests::in_memory::count_down"),
     /// The last count-down tells those who wait.
     LastCountDownIsTold: Test("kinds::latch::script_tests::in_memory::count_down"),
     /// Whoever deletes a latch tells those who wait.
-    DeletionIsTold: Test("kinds::latch::script_tests::on_redis::delete"),
+    DeletionIsTold: Test("kinds::latch::script_tests::in_memory::delete"),
     /// A count is set only if there is none.
     CountIsSetOnce: Test("kinds::latch::script_tests::in_memory::try_set_count"),
     /// What Redis refuses in the middle of an operation was not done, so that a copy does it.

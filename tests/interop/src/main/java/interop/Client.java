@@ -7,6 +7,7 @@ import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 import org.redisson.Redisson;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.ClusterServersConfig;
@@ -123,6 +124,10 @@ final class Client {
             case "write" -> redisson.getReadWriteLock(name).writeLock();
             default -> throw new Failure("bad_command", "no such kind of lock: " + kind);
         };
+    }
+
+    RCountDownLatch latch(String name) {
+        return redisson.getCountDownLatch(name);
     }
 
     /** Whether somebody lost the lock by it. The oldest versions do not say. */

@@ -13,6 +13,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 
 /**
@@ -25,7 +26,7 @@ import org.redisson.api.RLock;
  * URL is redis://HOST:PORT or redis-cluster://HOST:PORT,…; boot_offset_ns is what CLOCK_BOOTTIME is ahead of
  * CLOCK_MONOTONIC, which Java reads: 0 unless the machine was suspended.
  *
- * <p>Here are: lock, try, unlock, force, query, count, shutdown, crash. Not here: what Redisson does not have. Where
+ * <p>Here are: lock, try, unlock, force, query, count, latch, shutdown, crash. Not here: what Redisson does not have. Where
  * the other puppet has an Owner there is a thread: one for each owner=, and one for each lock command without. More
  * than there: {@code kind=plain|fair|read|write} of lock and try. {@code error} has the kinds bad_command,
  * no_such_lock, not_granted, {@code lost} (unlocked by who does not hold it) and unavailable (all else).
@@ -103,6 +104,7 @@ public final class Puppet {
             case "force" -> force(id, words);
             case "query" -> query(id, words);
             case "count" -> count(id, words);
+            case "latch" -> latch(id, words);
             case "shutdown" -> {
                 client.shutdown();
                 events.emit(id, "info");
@@ -237,6 +239,28 @@ public final class Puppet {
         worker(null).submit(() -> {
             try {
                 count.run(id, client.lock(name, "plain"));
+            } catch (Exception error) {
+                events.failed(id, error);
+            }
+        });
+    }
+
+    private void latch(String id, Words words) throws Failure {
+        RCountDownLatch latch = client.latch(words.name());
+        String verb = words.required("set, down, wait or count");
+        long count = verb.equals("set") ? Words.number(words.required("the count")) : 0;
+        words.end();
+        worker(null).submit(() -> {
+            try {
+                Boolean set = null;
+                switch (verb) {
+                    case "set" -> set = latch.trySetCount(count);
+                    case "down" -> latch.countDown();
+                    case "wait" -> latch.await();
+                    case "count" -> { }
+                    default -> throw new Failure("bad_command", "a latch cannot " + verb);
+                }
+                events.emit(id, "info", "count", latch.getCount(), "set", set);
             } catch (Exception error) {
                 events.failed(id, error);
             }
