@@ -141,8 +141,12 @@ impl Stage {
 
     /// How many connections are subscribed to the lock channel of a name.
     fn subscribers(&mut self, name: &str) -> Result<i64, String> {
-        let channel = format!("redisson_lock__channel__{{{name}}}");
-        match self.redis.command(&["PUBSUB", "NUMSUB", &channel]) {
+        self.listeners(&format!("redisson_lock__channel__{{{name}}}"))
+    }
+
+    /// How many connections are subscribed to a channel.
+    fn listeners(&mut self, channel: &str) -> Result<i64, String> {
+        match self.redis.command(&["PUBSUB", "NUMSUB", channel]) {
             Ok(Reply::List(list)) => match list.get(1) {
                 Some(Reply::Int(number)) => Ok(*number),
                 other => Err(format!("PUBSUB NUMSUB: {other:?}")),

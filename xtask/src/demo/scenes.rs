@@ -1,5 +1,6 @@
 //! The scenes, in the order of the show.
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -19,6 +20,8 @@ pub(super) const ALL: &[(&str, Scene)] = &[
     ("the holder is killed: somebody else takes over", take_over),
     ("a force-unlock is noticed by the holder", force_unlock),
     ("two branches of a join!, kept apart by scopes", scopes),
+    ("a count-down latch: who waits goes on when all have counted down", latch),
+    ("a single flight: of three processes one computes, and all have the value", flight),
 ];
 
 const HAND_OVERS: usize = 10;
@@ -215,6 +218,71 @@ fn scopes(stage: &mut Stage) -> Result<(), String> {
     stage.check(right.boot_ns > released.sent_ns, "the branches never held it together")?;
     release(&mut a, "right")?;
     a.finish()
+}
+
+fn latch(stage: &mut Stage) -> Result<(), String> {
+    let name = "migration-7";
+    let (mut a, mut b, mut c) = (stage.puppet(&[])?, stage.puppet(&[])?, stage.puppet(&[])?);
+    let set = a.ask(&format!("s latch {name} set 2"), "info")?;
+    stage.tell(&a, set.boot_ns, &format!("set the count of {name} to 2"));
+    c.send(&format!("w latch {name} wait"))?;
+    let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
+    let until = Instant::now() + Duration::from_secs(10);
+    while stage.listeners(&channel)? < 1 {
+        if Instant::now() > until {
+            return Err("nobody waits for the latch".into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    stage.tell(&c, boot_ns(), "waits for the latch");
+    let first = a.ask(&format!("d latch {name} down"), "info")?;
+    stage.tell(&a, first.boot_ns, "counted down");
+    stage.check(
+        first.number("count")? == 1 && c.poll("w", "info").is_none(),
+        "one is left, and the waiter still waits",
+    )?;
+    let called_ns = boot_ns();
+    let second = b.ask(&format!("d latch {name} down"), "info")?;
+    stage.tell(&b, second.boot_ns, "counted down");
+    let opened = c.expect("w", "info")?;
+    let after = micros(opened.boot_ns.saturating_sub(called_ns));
+    stage.tell(&c, opened.boot_ns, &format!("goes on, {after} µs after that was asked for"));
+    let is_gone = stage.pttl(name)? == -2;
+    stage.check(second.number("count")? == 0 && is_gone, "the count is 0, and the key is gone")?;
+    [a, b, c].into_iter().try_for_each(Puppet::finish)
+}
+
+fn flight(stage: &mut Stage) -> Result<(), String> {
+    let file = std::env::temp_dir().join(format!("xtask-demo-{}", std::process::id()));
+    let log = file.with_extension("log");
+    let done = fly(stage, &file, &log);
+    let _ = (std::fs::remove_file(&file), std::fs::remove_file(&log));
+    done
+}
+
+fn fly(stage: &mut Stage, file: &Path, log: &Path) -> Result<(), String> {
+    let mut all = [stage.puppet(&[])?, stage.puppet(&[])?, stage.puppet(&[])?];
+    for puppet in &mut all {
+        puppet.send(&format!("f flight statistics {} work_ms=300", file.display()))?;
+        stage.tell(puppet, boot_ns(), "wants the value, which takes 300 ms to compute");
+    }
+    let mut values = Vec::new();
+    let mut leaders = 0;
+    for puppet in &mut all {
+        let value = puppet.expect("f", "info")?;
+        let led = value.fields["led"] == true;
+        leaders += usize::from(led);
+        let how = if led { "computed it" } else { "was given it" };
+        stage.tell(puppet, value.boot_ns, &format!("{how}: {}", value.text("value")));
+        values.push(value.text("value").to_owned());
+    }
+    let computed = std::fs::read_to_string(log).map_err(|error| error.to_string())?;
+    stage.check(
+        leaders == 1 && computed.lines().count() == 1,
+        "one process computed the value, once",
+    )?;
+    stage.check(values.iter().all(|value| *value == values[0]), "all three have the same value")?;
+    all.into_iter().try_for_each(Puppet::finish)
 }
 
 // ===== steps =====
