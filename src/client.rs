@@ -36,6 +36,7 @@ use crate::locks::lock::Lock;
 use crate::locks::lock::unexpected;
 use crate::locks::mutex::Mutex;
 use crate::locks::reentrant::ReentrantLock;
+use crate::locks::semaphore::Semaphore;
 use crate::locks::single_flight::CallerGroups;
 use crate::locks::single_flight::SingleFlight;
 use crate::settings::config::Topology;
@@ -155,6 +156,18 @@ impl LockClient {
     /// [`Error::InvalidName`], too: the channel of a latch would be in another slot.
     pub fn count_down_latch(&self, name: impl AsRef<str>) -> Result<CountDownLatch> {
         CountDownLatch::new(self.latch_name(name.as_ref())?, &self.shared)
+    }
+
+    /// The semaphore of that name, with so many permits, 1 to 1,000,000, unless another number
+    /// [was set](Semaphore::set_permits) for all. Nothing is sent; call this wherever you need it.
+    ///
+    /// # Errors
+    ///
+    /// As [`reentrant_lock`](Self::reentrant_lock). [`Error::InvalidOption`] if the number is not
+    /// allowed, or in the profile [`Redisson`](crate::WireProfile::Redisson).
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
+        let name = LockName::new(&self.prefix.before(name.as_ref()))?.of_kind(Kind::Semaphore);
+        Semaphore::new(name, permits, &self.shared)
     }
 
     fn latch_name(&self, name: &str) -> Result<LockName> {
@@ -385,6 +398,7 @@ mod tests {
     use crate::locks::guard::Guard;
     use crate::locks::lock::LockOptions;
     use crate::locks::loss_signal::LossSignal;
+    use crate::locks::semaphore::SemaphorePermit;
     use crate::settings::address_map::MappedAddress;
     use crate::settings::credentials::CredentialProvider;
     use crate::settings::tls::Tls;
@@ -399,6 +413,8 @@ mod tests {
         shareable::<Mutex>();
         shareable::<SingleFlight>();
         shareable::<CountDownLatch>();
+        shareable::<Semaphore>();
+        shareable::<SemaphorePermit>();
         shareable::<MappedAddress>();
         shareable::<Guard>();
         shareable::<LossSignal>();

@@ -399,6 +399,8 @@ pub use locks::lock::NotAcquired;
 pub use locks::loss_signal::LossSignal;
 pub use locks::mutex::Mutex;
 pub use locks::reentrant::ReentrantLock;
+pub use locks::semaphore::Semaphore;
+pub use locks::semaphore::SemaphorePermit;
 pub use locks::single_flight::Lookup;
 pub use locks::single_flight::SingleFlight;
 pub use settings::address_map::MappedAddress;

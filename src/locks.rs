@@ -6,4 +6,5 @@ pub(crate) mod lock;
 pub(crate) mod loss_signal;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
+pub(crate) mod semaphore;
 pub(crate) mod single_flight;

@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use crate::flight::Flight;
 use crate::lock::Acquiring;
 use crate::lock::Action;
+use crate::lock::Held;
 use crate::lock::Lock;
 use crate::lock::Locks;
 use crate::lock::Request;
@@ -105,7 +106,15 @@ impl Puppet {
 
     fn lock(&mut self, id: &str, verb: &str, mut words: Words<'_>) -> Result<(), Failure> {
         let name = words.name()?;
-        let options = words.options(&["owner", "lease_ms", "wait_ms", "max_hold_ms"])?;
+        let options = words.options(&[
+            "owner",
+            "lease_ms",
+            "wait_ms",
+            "max_hold_ms",
+            "kind",
+            "permits",
+            "of",
+        ])?;
         let acquiring = self.acquiring(verb, &name, &options)?;
         let requests = self.locks.enter(id)?;
         let lease = options.lease.unwrap_or(self.lease);
@@ -125,28 +134,53 @@ impl Puppet {
     ) -> Result<Acquiring, Failure> {
         let plain = options.lock_options();
         let once = options.wait.is_none() && verb == "try";
-        if verb == "mutex" {
+        if options.kind.as_deref() == Some("permit") {
+            return self.permits(once, name, options);
+        }
+        if verb == "mutex" || options.kind.as_deref() == Some("mutex") {
             let mutex = self.client.mutex(name)?;
             return Ok(Box::pin(async move {
                 match plain {
-                    None => mutex.lock().await.map(Ok),
-                    Some(options) => mutex.lock_with(options).await,
+                    None => mutex.lock().await.map(|guard| Ok(Held::Lock(guard))),
+                    Some(options) => Ok(mutex.lock_with(options).await?.map(Held::Lock)),
                 }
             }));
         }
         let lock = self.client.reentrant_lock(name)?;
         let acquiring = async move {
-            match plain {
+            let acquired = match plain {
                 None if once => lock.try_lock().await,
                 None => lock.lock().await.map(Ok),
                 Some(options) if once => lock.lock_with(options.wait(Duration::ZERO)).await,
                 Some(options) => lock.lock_with(options).await,
-            }
+            };
+            Ok(acquired?.map(Held::Lock))
         };
         Ok(match &options.owner {
             Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
             None => Box::pin(acquiring),
         })
+    }
+
+    /// The future of a lock command that wants permits of a semaphore.
+    fn permits(&self, once: bool, name: &str, options: &Options) -> Result<Acquiring, Failure> {
+        let permits = options.permits.unwrap_or(1);
+        let of = options
+            .of
+            .ok_or_else(|| Failure::bad("of=, how many permits there are, is missing"))?;
+        let semaphore = self.client.semaphore(name, of)?;
+        let plain = options.lock_options();
+        Ok(Box::pin(async move {
+            let acquired = match plain {
+                None if once => semaphore.try_acquire_many(permits).await,
+                None => semaphore.acquire_many(permits).await.map(Ok),
+                Some(options) if once => {
+                    semaphore.acquire_with(permits, options.wait(Duration::ZERO)).await
+                }
+                Some(options) => semaphore.acquire_with(permits, options).await,
+            };
+            Ok(acquired?.map(Held::Permits))
+        }))
     }
 
     fn owner(&mut self, owner: &str) -> Owner {

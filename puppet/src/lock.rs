@@ -1,6 +1,7 @@
 //! The task of a lock command: it waits for the grant, and then serves the guard.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::NotAcquired;
+use redis_reentrant_lock::SemaphorePermit;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
@@ -28,7 +30,41 @@ use crate::output::finish;
 const SAY_WAITING: Duration = Duration::from_millis(20);
 
 pub(crate) type Acquiring =
-    Pin<Box<dyn Future<Output = Result<Result<Guard, NotAcquired>, Error>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<Result<Held, NotAcquired>, Error>> + Send>>;
+
+/// What a lock command was granted.
+pub(crate) enum Held {
+    Lock(Guard),
+    Permits(SemaphorePermit),
+}
+
+impl Deref for Held {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Permits(permits) => permits,
+        }
+    }
+}
+
+impl Held {
+    /// In Redis.
+    fn holder(&self) -> String {
+        match self {
+            Self::Lock(guard) => guard.hold_id(),
+            Self::Permits(permits) => permits.hold_id(),
+        }
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.unlock().await,
+            Self::Permits(permits) => permits.release().await,
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -86,7 +122,7 @@ pub(crate) struct Lock {
 
 /// How the wait ended, when it did not fail.
 enum Waited {
-    Granted(Guard),
+    Granted(Held),
     Denied,
     /// By the command with this id.
     Cancelled(String),
@@ -131,11 +167,11 @@ impl Lock {
         }
     }
 
-    fn say_granted(&self, guard: &Guard, called_ns: u64) {
+    fn say_granted(&self, guard: &Held, called_ns: u64) {
         let valid_until_ns = guard.valid_until().as_boot_nanos();
         let fields = json!({
             "name": guard.name(), "token": guard.fencing_token(), "count": guard.hold_count(),
-            "holder": guard.hold_id(), "sent_ns": self.sent_ns(valid_until_ns, called_ns),
+            "holder": guard.holder(), "sent_ns": self.sent_ns(valid_until_ns, called_ns),
             "valid_until_ns": valid_until_ns,
         });
         emit(Some(&self.id), "granted", fields);
@@ -152,7 +188,7 @@ impl Lock {
     }
 
     /// Does what other commands want from the guard, and says when it is lost, until it is gone.
-    async fn serve(mut self, guard: Guard) {
+    async fn serve(mut self, guard: Held) {
         let mut lost = false;
         loop {
             tokio::select! {
@@ -179,11 +215,11 @@ impl Lock {
         }
     }
 
-    async fn release(mut self, guard: Guard, id: &str, action: Action) {
+    async fn release(mut self, guard: Held, id: &str, action: Action) {
         self.leave();
         emit(Some(id), "releasing", json!({ "lock": self.id, "name": self.name }));
         let done = if action == Action::Unlock {
-            guard.unlock().await.map(|()| "unlocked")
+            guard.release().await.map(|()| "unlocked")
         } else {
             drop(guard);
             Ok("dropped")
@@ -207,7 +243,7 @@ impl Lock {
     }
 }
 
-fn look(guard: &Guard) -> Value {
+fn look(guard: &Held) -> Value {
     let mut fields = Map::new();
     let loss = guard.loss();
     let state = match (guard.is_held(), guard.is_suspect()) {
@@ -219,7 +255,7 @@ fn look(guard: &Guard) -> Value {
     fields.insert("name".into(), guard.name().into());
     fields.insert("count".into(), guard.hold_count().into());
     fields.insert("token".into(), guard.fencing_token().into());
-    fields.insert("holder".into(), guard.hold_id().into());
+    fields.insert("holder".into(), guard.holder().into());
     fields
         .insert("remaining_ms".into(), (guard.valid_until().remaining().as_millis() as u64).into());
     fields.insert("valid_until_ns".into(), guard.valid_until().as_boot_nanos().into());

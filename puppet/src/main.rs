@@ -20,6 +20,7 @@
 //! | command | ends in | |
 //! |---|---|---|
 //! | `ID lock NAME [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | waits, forever or `wait_ms`; `lease_ms` makes the lease a fixed one |
+//! | `ID lock NAME kind=permit of=M [permits=N] …` | granted, denied | N permits (1) of a semaphore that has M; other kinds are `reentrant`, the default, and `mutex` |
 //! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
 //! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
 //! | `ID unlock LOCK` | unlocked | releases the guard that command LOCK was granted, and waits for the answer |

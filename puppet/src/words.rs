@@ -62,6 +62,12 @@ impl<'a> Words<'a> {
                 "owner" => options.owner = Some(value.to_owned()),
                 "lease_ms" => options.lease = Some(millis(key, value)?),
                 "wait_ms" => options.wait = Some(millis(key, value)?),
+                "kind" => match value {
+                    "reentrant" | "mutex" | "permit" => options.kind = Some(value.to_owned()),
+                    _ => return Err(Failure::bad(format!("no such kind: {value}"))),
+                },
+                "permits" => options.permits = Some(number(key, value)?),
+                "of" => options.of = Some(number(key, value)?),
                 _ => options.max_hold = Some(millis(key, value)?),
             }
         }
@@ -75,6 +81,9 @@ pub(crate) struct Options {
     pub(crate) lease: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) kind: Option<String>,
+    pub(crate) permits: Option<u32>,
+    pub(crate) of: Option<u32>,
 }
 
 impl Options {

@@ -196,7 +196,8 @@ impl Operations {
         let Some(operating) = self.open.get_mut(&request) else { return };
         let answer = match operated {
             Operated::Done(number) => Answer::Operated(Some(number)),
-            Operated::Nothing | Operated::TooMany => Answer::Operated(None),
+            Operated::Nothing => Answer::Operated(None),
+            Operated::TooMany { permits } => Answer::Failed(operating.change.too_many(permits)),
             Operated::Conflict(found) => {
                 let (name, found) = (operating.name.to_string(), found.to_owned());
                 Answer::Failed(Error::KeyConflict { name, found })

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::backend::Call;
 use crate::backend::ScriptCall;
 use crate::backend::words::Words;
+use crate::base::error::Error;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::kinds::command::Announce;
@@ -13,6 +14,9 @@ use crate::kinds::latch;
 
 /// How long the server keeps the outcome of an operation after its `not_after`.
 pub(crate) const KEPT: Duration = Duration::from_secs(10);
+
+/// The most permits that a semaphore has.
+pub(crate) const MOST_PERMITS: u64 = 1_000_000;
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +29,12 @@ pub(crate) enum Change {
         life: u64,
     },
     Delete,
-    #[allow(dead_code, reason = "for the semaphore")]
     /// How many permits there are for everybody; `own`: for this client, as long as nobody has set
     /// the number.
     SetPermits {
         permits: u32,
         own: u32,
     },
-    #[allow(dead_code, reason = "for the semaphore")]
     AddPermits {
         permits: u32,
         own: u32,
@@ -49,6 +51,17 @@ impl Change {
             Self::SetPermits { .. } => "set_permits",
             Self::AddPermits { .. } => "add_permits",
         }
+    }
+
+    /// The error if there would be too many permits, of which there are so many.
+    pub(crate) fn too_many(self, permits: u64) -> Error {
+        let given = match self {
+            Self::SetPermits { permits, .. } | Self::AddPermits { permits, .. } => permits,
+            _ => 0,
+        };
+        let left = MOST_PERMITS.saturating_sub(permits);
+        let allowed = format!("at most {left}, because there are {permits}");
+        Error::InvalidOption { option: "permits", given: given.to_string(), allowed }
     }
 }
 
@@ -89,8 +102,10 @@ pub(crate) enum Operated {
     Done(u64),
     /// There was nothing to be done.
     Nothing,
-    /// There would be too many permits.
-    TooMany,
+    /// There would be too many permits. There are so many.
+    TooMany {
+        permits: u64,
+    },
     /// Too late, and nothing is known of an earlier copy.
     Late,
     Conflict(&'static str),

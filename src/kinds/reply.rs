@@ -349,7 +349,7 @@ impl Command {
                     Change::SetCount { .. } | Change::Delete => 1,
                     _ => fields.uint()?,
                 }),
-                -6 => Operated::TooMany,
+                -6 => Operated::TooMany { permits: fields.uint()? },
                 0 => Operated::Nothing,
                 -1 => Operated::Late,
                 -4 if operation.name.kind() == Kind::Semaphore => {

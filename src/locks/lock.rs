@@ -10,6 +10,7 @@ use tracing::Instrument;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::kind::Kind;
 use crate::base::lease::Lease;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
@@ -221,7 +222,11 @@ impl NotAcquired {
 
 impl fmt::Display for NotAcquired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock \"{}\" was not acquired: it is taken", self.0.as_str())
+        let name = self.0.as_str();
+        match self.0.kind() {
+            Kind::Semaphore => write!(f, "semaphore \"{name}\": too few permits are free"),
+            _ => write!(f, "lock \"{name}\" was not acquired: it is taken"),
+        }
     }
 }
 

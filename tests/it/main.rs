@@ -35,6 +35,7 @@ mod reentrant;
 mod refusals;
 mod runtimes;
 mod scripts;
+mod semaphore;
 mod sentinel;
 mod server_errors;
 mod services;
