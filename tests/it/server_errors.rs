@@ -582,6 +582,76 @@ async fn all_rows(when: When) {
     );
 }
 
+// ---- the scripts of the latch
+
+/// They end as an acquire does, and what was answered with an error was done once or not at all.
+async fn latch_row((line, ends): (&'static str, [End; 10]), when: When) {
+    for script in ["try_set_count", "count_down", "delete", "look"] {
+        let mut world = World::with(line, when).await;
+        for known in look::scripts_of("latch").keys() {
+            look::digest_of(&mut world.connection, "latch", known);
+        }
+        let digest = look::digest_of(&mut world.connection, "latch", script);
+        let latch = world.client.count_down_latch("latch").unwrap();
+        if script == "count_down" || script == "delete" {
+            assert!(latch.try_set_count(2).await.unwrap());
+        }
+        world.answer(&digest, 1);
+        let call = async {
+            match script {
+                "try_set_count" => latch.try_set_count(2).await.map(|set| assert!(set)),
+                "count_down" => latch.count_down().await.map(|left| assert_eq!(left, 1)),
+                "delete" => latch.delete().await.map(|removed| assert!(removed)),
+                _ => latch.wait().await,
+            }
+        };
+        let done = timeout(2 * BOUND, call).await.expect(line);
+        assert_eq!(world.proxy.clear(), 0, "{line} {script}: not met");
+        let count = look::hash(&mut world.connection, "latch").remove("count");
+        let (before, after) = match script {
+            "try_set_count" => (None, Some("2")),
+            "count_down" => (Some("2"), Some("1")),
+            "delete" => (Some("2"), None),
+            _ => (None, None),
+        };
+        let found = match &done {
+            Ok(()) => G,
+            Err(Error::Auth { .. }) => A,
+            Err(Error::Denied { .. }) => D,
+            Err(Error::Refused { .. }) => R,
+            Err(Error::Unsupported { .. }) => U,
+            Err(error) => panic!("{line} {script}: {error:?}"),
+        };
+        if found == G || when == When::After {
+            assert_eq!(count.as_deref(), after, "{line} {script}: it was done once");
+        } else {
+            assert_eq!(count.as_deref(), before, "{line} {script}: nothing was done");
+        }
+        assert_eq!(found, ends[0], "{line} {script}: {done:?}");
+        if let Err(error) = &done {
+            world.assert_words(error);
+        }
+    }
+}
+
+async fn all_latch_rows(when: When) {
+    let rows =
+        stream::iter(TABLE).map(|one| tokio::spawn(latch_row(one, when))).buffer_unordered(9);
+    let failed: Vec<String> =
+        rows.filter_map(|end| async { end.err() }).map(|end| format!("{end:?}")).collect().await;
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_in_answer_to_each_script_of_a_latch() {
+    all_latch_rows(When::Before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_after_each_script_of_a_latch_was_run() {
+    all_latch_rows(When::After).await;
+}
+
 // ---- errors of real servers
 
 fn config(connection: &mut Connection, setting: &str, value: &str) {
