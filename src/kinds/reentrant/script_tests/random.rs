@@ -53,6 +53,7 @@ pub(super) const PLANTS: &[&str] = &[
     "lock={b:0}@1.5s",
     "lock={a:0}",
     "lock={a:0}@9",
+    "lock={a:0}@9",
     "lock={a:0,b:1}@5",
     "lock={a:0,mode:read}@5",
     "lock={b:0,a:1}@5",
