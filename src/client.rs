@@ -36,6 +36,7 @@ use crate::locks::lock::Lock;
 use crate::locks::lock::unexpected;
 use crate::locks::mutex::Mutex;
 use crate::locks::reentrant::ReentrantLock;
+use crate::locks::rw_lock::RwLock;
 use crate::locks::semaphore::Semaphore;
 use crate::locks::single_flight::CallerGroups;
 use crate::locks::single_flight::SingleFlight;
@@ -146,6 +147,16 @@ impl LockClient {
     pub fn single_flight(&self, name: impl AsRef<str>) -> Result<SingleFlight> {
         let lock = Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?;
         Ok(SingleFlight::new(lock, self.groups.clone()))
+    }
+
+    /// The read-write lock of that name. Nothing is sent; call this wherever you need it.
+    ///
+    /// # Errors
+    ///
+    /// As [`reentrant_lock`](Self::reentrant_lock).
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        let name = LockName::new(&self.prefix.before(name.as_ref()))?;
+        RwLock::new(name.of_kind(Kind::ReadWrite), &self.shared)
     }
 
     /// The count-down latch of that name. Nothing is sent; call this wherever you need it.

@@ -6,5 +6,6 @@ pub(crate) mod lock;
 pub(crate) mod loss_signal;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
+pub(crate) mod rw_lock;
 pub(crate) mod semaphore;
 pub(crate) mod single_flight;

@@ -33,6 +33,7 @@ const LAYERS: &[&[&str]] = &[
     &[
         "locks::mutex",
         "locks::reentrant",
+        "locks::rw_lock",
         "locks::latch",
         "locks::semaphore",
         "locks::single_flight",

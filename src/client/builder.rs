@@ -30,6 +30,7 @@ use crate::backend::redis::names::tests::FakeResolver;
 use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::lease::LeaseMs;
 use crate::base::log::TARGET;
 use crate::base::log::tell;
 use crate::base::name::Prefix;
@@ -80,6 +81,7 @@ pub struct LockClientBuilder {
     access: Access,
     driver: Driver,
     times: Times,
+    redisson_watchdog: Duration,
     profile: WireProfile,
     sharding: Sharding,
     hand_off: bool,
@@ -107,6 +109,7 @@ impl LockClientBuilder {
             access: Access::default(),
             driver: Driver::default(),
             times: Times::new(),
+            redisson_watchdog: Config::DEFAULT_REDISSON_WATCHDOG,
             profile: WireProfile::default(),
             sharding: Sharding::default(),
             hand_off: true,
@@ -290,6 +293,19 @@ impl LockClientBuilder {
     /// where that is more.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.times.lease = Some(lease);
+        self
+    }
+
+    /// The `lockWatchdogTimeout` of the clients of Redisson that use the same read-write locks, 10 ms
+    /// to 24 h. Default: 30 s, as in Redisson. Matters in the profile
+    /// [`Redisson`](WireProfile::Redisson) only.
+    ///
+    /// Each renewal of a read by Redisson sets the time to live of the whole lock to this time, even
+    /// if others have asked for more. So reading with a longer lease is refused
+    /// ([`Error::InvalidOption`]), and a [downgraded](crate::RwLockWriteGuard::downgrade) write is
+    /// valid for no longer than this without a renewal.
+    pub fn redisson_watchdog(mut self, timeout: Duration) -> Self {
+        self.redisson_watchdog = timeout;
         self
     }
 
@@ -576,6 +592,7 @@ impl LockClientBuilder {
             outage_limit: times.outage_limit,
             fallback: Config::FALLBACK,
             profile: self.profile,
+            redisson_watchdog: LeaseMs::checked("redisson_watchdog", self.redisson_watchdog)?,
             sharding: self.sharding,
             hand_off: self.hand_off,
             max_waiters: Config::MAX_WAITERS,
@@ -694,6 +711,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("follow_dns", &!self.access.ignores_dns)
             .field("driver", &self.driver)
             .field("times", &self.times)
+            .field("redisson_watchdog", &self.redisson_watchdog)
             .field("profile", &self.profile)
             .field("sharding", &self.sharding)
             .field("hand_off", &self.hand_off)

@@ -175,6 +175,8 @@ fn config() -> Config {
         lease: LeaseMs::checked("lease", Config::DEFAULT_LEASE).unwrap(),
         command_timeout: Config::DEFAULT_COMMAND_TIMEOUT,
         outage_limit: Config::DEFAULT_OUTAGE_LIMIT,
+        redisson_watchdog: LeaseMs::checked("redisson_watchdog", Config::DEFAULT_REDISSON_WATCHDOG)
+            .unwrap(),
         fallback: Config::FALLBACK,
         profile: WireProfile::Redisson,
         sharding: Sharding::Auto,

@@ -112,7 +112,6 @@ pub(crate) enum Event {
         hold: u64,
         level: RequestId,
     },
-    #[allow(dead_code, reason = "for the read-write lock")]
     /// A level with an exclusive share keeps a shared one, and nobody else gets an exclusive one in
     /// between.
     Downgrade {

@@ -44,7 +44,10 @@ impl Engine {
         let name_id = self.queues.name_key(&mut self.cx, &acquire.name, acquire.owner);
         let waiter = self.new_waiter(name_id, &acquire);
         match self.own_hold(name_id, waiter.owner) {
-            Some(_) if waiter.upgrades.is_some() => self.enqueue_upgrade(name_id, request, waiter),
+            // Who has the exclusive share already gets another level of it.
+            Some(id) if waiter.upgrades.is_some() && self.only_shares(id) => {
+                self.enqueue_upgrade(name_id, request, waiter);
+            }
             Some(id) if self.holds.state_of(id).is_live() => {
                 // It may have run out just now.
                 self.check_validity(id);
@@ -100,6 +103,12 @@ impl Engine {
         });
         // After an upgrade there are two, and the exclusive one has more rights.
         own.max_by_key(|hold| hold.share.exclusive > 0).map(|hold| hold.id)
+    }
+
+    /// Whether a hold is valid and has no exclusive share.
+    fn only_shares(&self, id: u64) -> bool {
+        let hold = self.holds.get(&id);
+        hold.is_some_and(|hold| hold.state.is_live() && hold.share.exclusive == 0)
     }
 
     /// Becomes a further level of a hold of the same owner.

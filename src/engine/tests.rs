@@ -110,6 +110,8 @@ pub(super) fn config(id: &str) -> Config {
         lease: LeaseMs::checked("lease", LEASE).unwrap(),
         command_timeout: Duration::from_secs(1),
         outage_limit: Duration::from_secs(30),
+        redisson_watchdog: LeaseMs::checked("redisson_watchdog", Config::DEFAULT_REDISSON_WATCHDOG)
+            .unwrap(),
         fallback: Duration::from_secs(5),
         profile: WireProfile::Native,
         sharding: Sharding::Auto,

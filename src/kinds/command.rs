@@ -243,6 +243,14 @@ impl Announce {
 }
 
 impl WaitMode {
+    /// The same of somebody who takes no place in a line.
+    pub(super) fn without_place(self) -> Self {
+        match self {
+            Self::Try => Self::Try,
+            Self::First { .. } | Self::Again { .. } => Self::First { hears: false },
+        }
+    }
+
     pub(super) fn add_to(self, args: Words) -> Words {
         let (mode, ticket, hears) = match self {
             Self::Try => ("try", 0, false),

@@ -246,12 +246,19 @@ impl Command {
             return Some(Err(Failure::new(FailureKind::Refused, message)));
         }
         let body = match self {
-            Self::Acquire { .. } => Body::Acquire(match code {
+            Self::Acquire { name, announce, .. } => Body::Acquire(match code {
                 1 => Acquired::Granted { token: fields.uint()? },
                 0 => Acquired::Held {
                     pttl: fields.int()?,
                     holder: fields.text()?,
-                    place: if fields.is_over() { None } else { Some(fields.place()?) },
+                    place: if fields.is_over() {
+                        None
+                    } else {
+                        // Where there is no line, nobody has a place in it.
+                        let no_line = name.kind() == Kind::ReadWrite
+                            && announce.as_ref().is_some_and(|announce| !announce.line);
+                        Some(fields.place()?).filter(|_| !no_line)
+                    },
                     others: if fields.is_over() { None } else { Some(fields.others()?) },
                 },
                 -6 => Acquired::TooMany { permits: fields.uint()?.try_into().ok()? },

@@ -363,9 +363,23 @@ impl Guard {
         self.shared.leave(self.cell.id, self.level);
     }
 
+    /// The hold, and its client.
+    pub(super) fn hold(&self) -> (&HoldCell, &Arc<Shared>) {
+        (&self.cell, &self.shared)
+    }
+
+    /// This level has a shared share from now on.
+    pub(super) async fn downgrade(&self) -> Result<()> {
+        let (hold, level) = (self.cell.id, self.level);
+        match self.shared.ask(|request| Event::Downgrade { hold, level, request }).await {
+            Answer::Failed(error) => Err(self.explain(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// In a forked child the error says that the client is closed, because the hold belongs to the
     /// parent.
-    fn why_lost(&self) -> Error {
+    pub(super) fn why_lost(&self) -> Error {
         let reason = self.loss().unwrap_or(LossReason::Expired);
         let lost = Error::Lost { name: self.name().to_owned(), reason };
         self.shared.check_process().err().unwrap_or(lost).of_lock(self.name())
@@ -373,7 +387,7 @@ impl Guard {
 
     /// After a shutdown the guard's hold is lost, and the reason of the loss says more than
     /// "closed".
-    fn explain(&self, error: Error) -> Error {
+    pub(super) fn explain(&self, error: Error) -> Error {
         match error {
             Error::Closed { .. } if self.loss().is_some() => self.why_lost(),
             error => error.of_lock(self.name()),

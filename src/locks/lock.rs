@@ -334,15 +334,17 @@ impl Lock {
         self.acquire(OwnerKey::once(), terms, Wait::Lead).await
     }
 
-    #[allow(dead_code, reason = "for the read-write lock")]
-    /// One attempt to have this beside what the owner's hold `from` has.
-    pub(crate) async fn try_upgrade(
-        &self,
-        owner: OwnerKey,
-        from: u64,
-    ) -> Result<Result<Guard, NotAcquired>> {
-        let terms = Terms { upgrades: NonZeroU64::new(from), ..self.watched() };
-        self.acquire(owner, terms, Wait::Once).await
+    /// One attempt to have an exclusive share beside the shared one of this guard's hold.
+    pub(super) async fn try_upgrade(read: &Guard) -> Result<Result<Guard, NotAcquired>> {
+        if read.loss().is_some() {
+            return Err(read.why_lost());
+        }
+        let (cell, shared) = read.hold();
+        let lock = Self { name: cell.name.clone(), share: Share::ONE, shared: Arc::clone(shared) };
+        let terms = Terms { upgrades: NonZeroU64::new(cell.id), ..lock.watched() };
+        // The engine takes the owner of that hold.
+        let asked = lock.acquire(OwnerKey::once(), terms, Wait::Once).await;
+        asked.map_err(|error| read.explain(error))
     }
 
     /// Waits until the present holder is gone, without acquiring the lock.
@@ -410,6 +412,7 @@ impl Lock {
         terms: Terms,
         wait: Wait,
     ) -> Result<Result<Guard, NotAcquired>> {
+        self.fits_redisson(&terms)?;
         let span = trace::acquire_span(&self.name, &owner);
         let since = self.shared.now();
         let result = self.ask(since, owner, terms, wait).instrument(span.clone()).await;
@@ -428,6 +431,27 @@ impl Lock {
             },
         );
         result
+    }
+
+    /// Redisson's clients shorten the leases of all readers to their own watchdog time.
+    fn fits_redisson(&self, terms: &Terms) -> Result<()> {
+        let (config, kind) = (self.shared.config(), self.name.kind());
+        let most = config.redisson_watchdog;
+        if config.profile.has_lines() || kind != Kind::ReadWrite || self.share.shared == 0 {
+            return Ok(());
+        }
+        let options = [("lease", Some(terms.lease.length())), ("at_least", terms.at_least)];
+        match options.into_iter().find(|(_, time)| time.is_some_and(|time| time > most)) {
+            Some((option, time)) => Err(Error::InvalidOption {
+                option,
+                given: format!("{:?}", time.map(LeaseMs::duration).unwrap_or_default()),
+                allowed: format!(
+                    "no longer than redisson_watchdog, {:?}, to read in the profile redisson",
+                    most.duration()
+                ),
+            }),
+            None => Ok(()),
+        }
     }
 
     async fn ask(

@@ -140,6 +140,8 @@ pub(crate) struct Config {
     pub(crate) fallback: Duration,
     /// How wake-up channels are spelled.
     pub(crate) profile: WireProfile,
+    /// To what clients of Redisson shorten the leases of readers. 30 s, its lockWatchdogTimeout.
+    pub(crate) redisson_watchdog: LeaseMs,
     /// Whether wake-ups use sharded pub/sub.
     pub(crate) sharding: Sharding,
     /// Whether a release may grant to a waiter of the same client in one script. On.
@@ -152,6 +154,7 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+    pub(crate) const DEFAULT_REDISSON_WATCHDOG: Duration = Duration::from_secs(30);
     pub(crate) const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
     pub(crate) const DEFAULT_OUTAGE_LIMIT: Duration = Duration::from_secs(30);
     pub(crate) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -256,6 +256,11 @@ impl Client {
             lease: LeaseMs::checked("lease", plan.lease).expect("a lease within the limits"),
             command_timeout: plan.command_timeout,
             outage_limit: plan.outage_limit,
+            redisson_watchdog: LeaseMs::checked(
+                "redisson_watchdog",
+                Config::DEFAULT_REDISSON_WATCHDOG,
+            )
+            .unwrap(),
             fallback: plan.fallback,
             profile: plan.profile,
             sharding: Sharding::Auto,

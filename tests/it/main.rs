@@ -34,6 +34,7 @@ mod redis_rs;
 mod reentrant;
 mod refusals;
 mod runtimes;
+mod rw_lock;
 mod scripts;
 mod semaphore;
 mod sentinel;

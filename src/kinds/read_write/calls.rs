@@ -21,10 +21,17 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
     Some(match command {
         Command::Acquire { name, field, share, lease, not_after, line, wait, announce, told } => {
             let keys = lock_and_reader(name, field).with_written(|text| name.add_fence_key(text));
-            let keys = readers(with_line(keys, name, *line), name, told);
+            let announce = announce.as_ref()?;
+            let (keys, wait) = match announce.line {
+                true => (with_line(keys, name, *line), *wait),
+                // In the profile `Redisson` there are no lines. A key that is absent stands for it:
+                // its own, as long as it does not read.
+                false => (keys.with(&name.reader_key(field)), wait.without_place()),
+            };
+            let keys = readers(keys, name, told);
             let args = with_counts(words(field), *share);
             let args = args.with_number(lease.millis()).with_number(not_after.0);
-            let args = announce.as_ref()?.add_to(wait.add_to(args)).with(&name.in_braces());
+            let args = announce.add_to(wait.add_to(args)).with(&name.in_braces());
             call(&ACQUIRE, keys, with_told(args, told))
         }
         Command::Upgrade { name, from, to, lease, not_after, told } => {
@@ -33,7 +40,12 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             call(&UPGRADE, readers(keys, name, told), with_told(args, told))
         }
         Command::Downgrade { name, field, share, lease, announce } => {
-            let keys = with_line(lock_and_reader(name, field), name, announce.line);
+            // Where there are no lines, its own key stands for one that is of no use.
+            let keys = lock_and_reader(name, field);
+            let keys = match announce.line {
+                true => with_line(keys, name, true),
+                false => keys.with(&name.reader_key(field)),
+            };
             let args = words(field).with_number(share.shared).with_number(lease.millis());
             call(&DOWNGRADE, keys, announce.add_to(args).with(&name.in_braces()))
         }

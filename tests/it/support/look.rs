@@ -47,11 +47,11 @@ pub(crate) fn lock_keys(connection: &mut Connection) -> Vec<String> {
 
 /// Channels that somebody is subscribed to, other than the clients' own.
 pub(crate) fn lock_channels(connection: &mut Connection) -> Vec<String> {
-    let channels: Vec<String> = redis::cmd("PUBSUB")
-        .arg("CHANNELS")
-        .arg("redisson_lock__channel*")
-        .query(connection)
-        .expect("PUBSUB");
+    let mut channels: Vec<String> =
+        redis::cmd("PUBSUB").arg("CHANNELS").query(connection).expect("PUBSUB");
+    channels.retain(|name| {
+        name.starts_with("redisson_") && !name.starts_with("redisson_lock__client:")
+    });
     channels
 }
 
