@@ -75,6 +75,7 @@
 //! | [`ReentrantLock`](crate::ReentrantLock): its owner is the scope, task or thread | [`ReentrantLock`]: the thread |
 //! | [`Mutex`](crate::Mutex) | [`Mutex`] |
 //! | [`Guard`](crate::Guard) | [`Guard`] of a mutex, [`ReentrantGuard`] of a reentrant lock, which is not `Send` |
+//! | [`RwLock`](crate::RwLock) | [`RwLock`], owned by the thread |
 //! | [`SingleFlight`](crate::SingleFlight), which drops a computation whose lock is lost | [`SingleFlight`], which does not |
 //! | [`CountDownLatch`](crate::CountDownLatch), a wait with a limit by a timer of yours | [`CountDownLatch`], with [`wait_for`](CountDownLatch::wait_for) |
 //! | `select!` with [`lost`](crate::Guard::lost) | [`lost_within`](Guard::lost_within) |
@@ -90,6 +91,7 @@ mod latch;
 mod loss_signal;
 mod mutex;
 mod reentrant;
+mod rw_lock;
 mod single_flight;
 mod wait;
 
@@ -100,4 +102,7 @@ pub use latch::CountDownLatch;
 pub use loss_signal::LossSignal;
 pub use mutex::Mutex;
 pub use reentrant::ReentrantLock;
+pub use rw_lock::RwLock;
+pub use rw_lock::RwLockReadGuard;
+pub use rw_lock::RwLockWriteGuard;
 pub use single_flight::SingleFlight;

@@ -156,6 +156,12 @@ impl Kind {
         self == Self::ReadWrite && from.exclusive > 0 && to.exclusive == 0
     }
 
+    /// Whether clients of Redisson shorten the lease of a hold with this share to their own watchdog
+    /// time.
+    pub(crate) fn is_shortened_by_redisson(self, share: Share) -> bool {
+        self == Self::ReadWrite && share.exclusive == 0
+    }
+
     /// What the field of a hold with this share has behind the hold id.
     pub(crate) fn add_share_to(self, field: &mut String, share: Share) {
         if self == Self::Semaphore {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use redis_reentrant_lock::Finding;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use serde_json::Value;
 use serde_json::json;
@@ -87,6 +88,7 @@ impl Puppet {
             "unlock" => self.ask(id, Action::Unlock, words),
             "drop" => self.ask(id, Action::Drop, words),
             "cancel" => self.ask(id, Action::Cancel, words),
+            "downgrade" => self.ask(id, Action::Downgrade, words),
             "verify" => self.ask(id, Action::Verify, words),
             "guard" => self.ask(id, Action::Look, words),
             "force" => self.force(id, words),
@@ -146,6 +148,13 @@ impl Puppet {
                 }
             }));
         }
+        if let Some(kind @ ("read" | "write")) = options.kind.as_deref() {
+            let acquiring = self.read_or_write(once, name, kind == "write", plain)?;
+            return Ok(match &options.owner {
+                Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
+                None => acquiring,
+            });
+        }
         let lock = self.client.reentrant_lock(name)?;
         let acquiring = async move {
             let acquired = match plain {
@@ -159,6 +168,34 @@ impl Puppet {
         Ok(match &options.owner {
             Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
             None => Box::pin(acquiring),
+        })
+    }
+
+    /// The future of a lock command that reads or writes.
+    fn read_or_write(
+        &self,
+        once: bool,
+        name: &str,
+        writes: bool,
+        options: Option<LockOptions>,
+    ) -> Result<Acquiring, Failure> {
+        let lock = self.client.rw_lock(name)?;
+        let options = options.or(once.then(LockOptions::new));
+        let options =
+            options.map(|options| if once { options.wait(Duration::ZERO) } else { options });
+        Ok(match (writes, options) {
+            (false, None) => {
+                Box::pin(async move { lock.read().await.map(|read| Ok(Held::Read(read))) })
+            }
+            (true, None) => {
+                Box::pin(async move { lock.write().await.map(|write| Ok(Held::Write(write))) })
+            }
+            (false, Some(options)) => {
+                Box::pin(async move { Ok(lock.read_with(options).await?.map(Held::Read)) })
+            }
+            (true, Some(options)) => {
+                Box::pin(async move { Ok(lock.write_with(options).await?.map(Held::Write)) })
+            }
         })
     }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::NotAcquired;
+use redis_reentrant_lock::RwLockReadGuard;
+use redis_reentrant_lock::RwLockWriteGuard;
 use redis_reentrant_lock::SemaphorePermit;
 use serde_json::Map;
 use serde_json::Value;
@@ -36,6 +38,8 @@ pub(crate) type Acquiring =
 pub(crate) enum Held {
     Lock(Guard),
     Permits(SemaphorePermit),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
 }
 
 impl Deref for Held {
@@ -45,6 +49,8 @@ impl Deref for Held {
         match self {
             Self::Lock(guard) => guard,
             Self::Permits(permits) => permits,
+            Self::Read(guard) => guard,
+            Self::Write(guard) => guard,
         }
     }
 }
@@ -55,6 +61,8 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.hold_id(),
             Self::Permits(permits) => permits.hold_id(),
+            Self::Read(guard) => guard.hold_id(),
+            Self::Write(guard) => guard.hold_id(),
         }
     }
 
@@ -62,6 +70,16 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.unlock().await,
             Self::Permits(permits) => permits.release().await,
+            Self::Read(guard) => guard.unlock().await,
+            Self::Write(guard) => guard.unlock().await,
+        }
+    }
+
+    /// Reads instead of writing. What does not write stays as it is: the inner error.
+    async fn downgrade(self) -> Result<Result<Self, Self>, Error> {
+        match self {
+            Self::Write(guard) => guard.downgrade().await.map(|read| Ok(Self::Read(read))),
+            other => Ok(Err(other)),
         }
     }
 }
@@ -71,6 +89,7 @@ pub(crate) enum Action {
     Cancel,
     Unlock,
     Drop,
+    Downgrade,
     Verify,
     Look,
 }
@@ -188,7 +207,7 @@ impl Lock {
     }
 
     /// Does what other commands want from the guard, and says when it is lost, until it is gone.
-    async fn serve(mut self, guard: Held) {
+    async fn serve(mut self, mut guard: Held) {
         let mut lost = false;
         loop {
             tokio::select! {
@@ -205,6 +224,20 @@ impl Lock {
                             let done = guard.verify().await.map_err(Failure::from);
                             finish(&id, done.map(|()| ("info", json!({ "lock": self.id, "verified": true }))));
                         }
+                        Action::Downgrade => match guard.downgrade().await {
+                            Ok(Ok(read)) => {
+                                finish(&id, Ok(("info", look(&read))));
+                                guard = read;
+                            }
+                            Ok(Err(same)) => {
+                                finish(&id, Err(Failure::bad("only a write can be downgraded")));
+                                guard = same;
+                            }
+                            Err(error) => {
+                                self.leave();
+                                return finish(&id, Err(error.into()));
+                            }
+                        },
                         Action::Look => finish(&id, Ok(("info", look(&guard)))),
                         Action::Cancel => {
                             finish(&id, Err(Failure::new("already_granted", "the lock is granted already")));

@@ -21,11 +21,13 @@
 //! |---|---|---|
 //! | `ID lock NAME [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | waits, forever or `wait_ms`; `lease_ms` makes the lease a fixed one |
 //! | `ID lock NAME kind=permit of=M [permits=N] …` | granted, denied | N permits (1) of a semaphore that has M; other kinds are `reentrant`, the default, and `mutex` |
+//! | `ID lock NAME kind=read\|write …` | granted, denied | reads or writes a read-write lock |
 //! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
 //! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
 //! | `ID unlock LOCK` | unlocked | releases the guard that command LOCK was granted, and waits for the answer |
 //! | `ID drop LOCK` | dropped | drops it; the release goes on in the background |
 //! | `ID cancel LOCK` | cancelled | drops the future of the waiting command LOCK, which ends in `cancelled` too |
+//! | `ID downgrade LOCK` | info | the write that command LOCK was granted becomes a read; as `guard` |
 //! | `ID verify LOCK` | info | asks the server whether the guard still holds |
 //! | `ID guard LOCK` | info | `state` (held, suspect, lost), `count`, `token`, `remaining_ms`, `holder`, `reason`; no I/O |
 //! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |

@@ -63,7 +63,9 @@ impl<'a> Words<'a> {
                 "lease_ms" => options.lease = Some(millis(key, value)?),
                 "wait_ms" => options.wait = Some(millis(key, value)?),
                 "kind" => match value {
-                    "reentrant" | "mutex" | "permit" => options.kind = Some(value.to_owned()),
+                    "reentrant" | "mutex" | "read" | "write" | "permit" => {
+                        options.kind = Some(value.to_owned())
+                    }
                     _ => return Err(Failure::bad(format!("no such kind: {value}"))),
                 },
                 "permits" => options.permits = Some(number(key, value)?),

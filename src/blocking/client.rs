@@ -8,6 +8,7 @@ use crate::base::stats::Stats;
 use crate::blocking::latch::CountDownLatch;
 use crate::blocking::mutex::Mutex;
 use crate::blocking::reentrant::ReentrantLock;
+use crate::blocking::rw_lock::RwLock;
 use crate::blocking::single_flight::SingleFlight;
 use crate::blocking::wait::wait;
 use crate::client::LockClient as AsyncLockClient;
@@ -75,6 +76,15 @@ impl LockClient {
     /// As [`LockClient::mutex`](crate::LockClient::mutex).
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         Ok(Mutex::new(self.0.lock_of(name.as_ref())?))
+    }
+
+    /// The read-write lock of that name. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        self.0.rw_lock(name).map(RwLock::new)
     }
 
     /// The single flight of that name. Nothing is sent.

@@ -212,6 +212,14 @@ impl ReentrantGuard {
         self.guard.leave_to_lease();
     }
 
+    pub(super) fn as_async(&self) -> &AsyncGuard {
+        &self.guard.0
+    }
+
+    pub(super) fn into_async(self) -> AsyncGuard {
+        self.guard.0
+    }
+
     /// As [`Guard::run`].
     pub(super) fn run<T>(self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
         self.guard.run(work)

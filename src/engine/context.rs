@@ -10,6 +10,7 @@ use crate::backend::OpId;
 use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
+use crate::base::lease::LeaseMs;
 use crate::base::map::Map;
 use crate::base::name::LockName;
 use crate::base::stats::Counters;
@@ -190,6 +191,21 @@ impl Context {
     /// Whether those who wait for a lock stand in a line that the server keeps.
     pub(super) fn has_line(&self, lock: &LockName) -> bool {
         lock.kind().has_line(self.config.profile)
+    }
+
+    /// The lease of a hold with this share, which is not longer than what clients of Redisson leave of
+    /// it.
+    pub(super) fn lease_beside_redisson(
+        &self,
+        lock: &LockName,
+        share: Share,
+        lease: LeaseMs,
+    ) -> LeaseMs {
+        let shares = !self.config.profile.has_lines();
+        match shares && lock.kind().is_shortened_by_redisson(share) {
+            true => lease.min(self.config.redisson_watchdog),
+            false => lease,
+        }
     }
 
     pub(super) fn is_sharded(&self) -> bool {

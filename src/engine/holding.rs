@@ -408,7 +408,13 @@ impl Engine {
             // The others are in the line, which the command above named only in vain.
             announce.line = self.cx.has_line(&name);
             hold.key_end = hold.key_end.max(deadline.plus(hold.ttl.longest()));
-            Command::Downgrade { name, field, share, lease: hold.ttl, announce }
+            let lease = self.cx.lease_beside_redisson(&name, share, hold.ttl);
+            if lease < hold.ttl {
+                hold.ttl = lease;
+                let end = self.cx.now.plus(lease.validity());
+                hold.cell().inspect(|cell| cell.cap(end));
+            }
+            Command::Downgrade { name, field, share, lease, announce }
         } else {
             Command::Release { name, field, share, announce, undo: false }
         };
@@ -416,6 +422,8 @@ impl Engine {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::LowerCount);
         }
+        // The validity may end earlier now.
+        self.holds.set_hold_clock(&mut self.cx, id);
     }
 
     pub(super) fn on_lower_count_reply(&mut self, id: u64, outcome: Outcome<Reply>) {

@@ -473,7 +473,7 @@ fn renewal_lease(
     if !hold.is_watched() {
         return (deadline, LeaseMs::PROBE);
     }
-    let lease = cx.config.lease;
+    let lease = cx.lease_beside_redisson(&hold.lock, hold.share, cx.config.lease);
     if hold.max_end().is_none() {
         return (deadline, lease);
     }

@@ -335,7 +335,7 @@ impl Lock {
     }
 
     /// One attempt to have an exclusive share beside the shared one of this guard's hold.
-    pub(super) async fn try_upgrade(read: &Guard) -> Result<Result<Guard, NotAcquired>> {
+    pub(crate) async fn try_upgrade(read: &Guard) -> Result<Result<Guard, NotAcquired>> {
         if read.loss().is_some() {
             return Err(read.why_lost());
         }

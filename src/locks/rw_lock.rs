@@ -89,6 +89,12 @@ impl RwLock {
         Ok(Self { reads, writes: Lock::of(name, Share::ONE, shared)? })
     }
 
+    /// For reads and for writes, with an owner of the caller's choice.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_locks(self) -> (Lock, Lock) {
+        (self.reads, self.writes)
+    }
+
     /// The lock name.
     pub fn name(&self) -> &str {
         self.reads.name()
@@ -339,10 +345,11 @@ impl RwLock {
         self.reads.holder().await
     }
 
-    /// Takes the lock away from all who read or write, whoever they are at the moment when the server
-    /// executes this. Returns true if somebody did. The page of
+    /// Takes the lock away from the writer, or from one reader after the other until nobody reads.
+    /// Returns true if somebody read or wrote. The page of
     /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock) says when to use it, and
-    /// what follows.
+    /// what follows. While new readers come all the time, this goes on: use
+    /// [`force_unlock_from`](Self::force_unlock_from) then.
     ///
     /// # Errors
     ///
@@ -350,9 +357,13 @@ impl RwLock {
     ///
     /// # Cancel safety
     ///
-    /// Once the future was polled, the request goes on even if the future is dropped.
+    /// If the future is dropped, the lock may have been taken away from some of the readers only.
     pub async fn force_unlock(&self) -> Result<bool> {
-        self.reads.force_unlock(None).await
+        let mut forced = false;
+        while self.reads.force_unlock(None).await? {
+            forced = true;
+        }
+        Ok(forced)
     }
 
     /// Takes the lock away from this holder, as [`holder`](Self::holder) returned it, and from no
@@ -380,7 +391,7 @@ impl fmt::Debug for RwLock {
 /// it releases the read, as [`unlock`](Self::unlock) does.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases its read at once"]
-pub struct RwLockReadGuard(Guard);
+pub struct RwLockReadGuard(pub(crate) Guard);
 
 impl RwLockReadGuard {
     /// Writes beside this read if its owner is the only reader: a hold of its own, with a guard of its
@@ -439,7 +450,7 @@ impl Deref for RwLockReadGuard {
 /// it releases the write, as [`unlock`](Self::unlock) does.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases its write at once"]
-pub struct RwLockWriteGuard(Guard);
+pub struct RwLockWriteGuard(pub(crate) Guard);
 
 impl RwLockWriteGuard {
     /// Reads instead of writing, with no writer in between. All readers that wait then read, too. If

@@ -514,3 +514,71 @@ fn tasks_and_threads_of_one_client_exclude_each_other() {
     runtime.block_on(inner.unlock()).unwrap();
     outer.unlock().unwrap();
 }
+
+#[test]
+fn threads_read_beside_each_other_and_one_writes() {
+    const SECTIONS: usize = 20;
+    let (server, one) = world();
+    let two = client(&server);
+    let (writers, readers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for client in [&one, &two] {
+            let (writers, readers) = (&writers, &readers);
+            scope.spawn(move || {
+                let lock = client.rw_lock(NAME).unwrap();
+                for _ in 0..SECTIONS {
+                    let written = lock.with_write(|_| {
+                        assert_eq!(writers.fetch_add(1, Ordering::SeqCst), 0);
+                        assert_eq!(readers.load(Ordering::SeqCst), 0);
+                        writers.fetch_sub(1, Ordering::SeqCst);
+                    });
+                    written.unwrap();
+                }
+            });
+            scope.spawn(move || {
+                let lock = client.rw_lock(NAME).unwrap();
+                for _ in 0..SECTIONS {
+                    let read = lock.with_read(|_| {
+                        readers.fetch_add(1, Ordering::SeqCst);
+                        assert_eq!(writers.load(Ordering::SeqCst), 0);
+                        readers.fetch_sub(1, Ordering::SeqCst);
+                    });
+                    read.unwrap();
+                }
+            });
+        }
+    });
+    eventually("nothing is left", || is_free(&server));
+}
+
+#[test]
+fn a_thread_upgrades_and_downgrades() {
+    let (server, client) = world();
+    let lock = client.rw_lock(NAME).unwrap();
+    let others = || {
+        let look = || {
+            let read = lock.try_read().unwrap().map(|guard| guard.unlock().unwrap()).is_ok();
+            let now = LockOptions::new().wait(Duration::ZERO);
+            let write = lock.with_write_options(now, |_| ()).unwrap().is_ok();
+            (read, write)
+        };
+        thread::scope(|scope| scope.spawn(look).join().unwrap())
+    };
+    let read = lock.read().unwrap();
+    assert!(matches!(lock.write(), Err(Error::WouldDeadlock { .. })));
+    assert_eq!(others(), (true, false));
+    let write = read.try_upgrade().unwrap().expect("the only reader");
+    assert_eq!(others(), (false, false));
+    let second = write.downgrade().unwrap();
+    assert_eq!(others(), (true, false));
+    second.unlock().unwrap();
+    read.verify().unwrap();
+    read.unlock().unwrap();
+    assert_eq!(others(), (true, true));
+    let again = lock.try_write_for(BOUND).unwrap().expect("free");
+    again.unlock().unwrap();
+    let again = lock.try_read_for(BOUND).unwrap().expect("free");
+    assert!(lock.with_read_options(LockOptions::new(), |_| ()).unwrap().is_ok());
+    drop(again);
+    eventually("nothing is left", || is_free(&server));
+}

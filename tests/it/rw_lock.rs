@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::RwLock;
 use redis_reentrant_lock::RwLockReadGuard;
@@ -17,6 +20,7 @@ use tokio::time::timeout;
 
 use crate::support::client::builder;
 use crate::support::look;
+use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
@@ -274,4 +278,297 @@ async fn with_redisson_a_read_has_no_longer_lease_than_its_watchdog_time() {
     lock.read().await.unwrap().unlock().await.unwrap();
     let refused = builder(&server.url()).redisson_watchdog(Duration::ZERO).connect().await;
     assert!(matches!(refused, Err(Error::InvalidOption { option: "redisson_watchdog", .. })));
+}
+
+/// A writer among readers, as seen from inside.
+#[derive(Default)]
+struct Inside {
+    readers: AtomicUsize,
+    writers: AtomicUsize,
+    /// The most that read at the same time.
+    most: AtomicUsize,
+}
+
+impl Inside {
+    async fn read(&self) {
+        let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(readers, Ordering::SeqCst);
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader beside a writer");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    async fn write(&self) {
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "two writers");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer beside a reader");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer beside a reader");
+        self.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Readers that always overlap, and writers that come again at once: everybody gets their turns.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_starves() {
+    let (server, first, second) = native().await;
+    let inside = Arc::new(Inside::default());
+    let writers_done = Arc::new(AtomicUsize::new(0));
+    let mut writers = Vec::new();
+    let mut readers = Vec::new();
+    for client in [&first, &second] {
+        for _ in 0..2 {
+            let (lock, inside) = (lock(client), Arc::clone(&inside));
+            let done = Arc::clone(&writers_done);
+            writers.push(tokio::spawn(async move {
+                for _ in 0..20 {
+                    lock.with_write(async |_| inside.write().await).await.unwrap();
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            }));
+        }
+        for _ in 0..8 {
+            // For as long as there are writers.
+            let client = client.clone();
+            let (inside, done) = (Arc::clone(&inside), Arc::clone(&writers_done));
+            readers.push(tokio::spawn(async move {
+                let mut reads = 0;
+                while done.load(Ordering::SeqCst) < 4 {
+                    lock(&client).with_read(async |_| inside.read().await).await.unwrap();
+                    reads += 1;
+                }
+                reads
+            }));
+        }
+    }
+    for writer in writers {
+        granted(writer).await;
+    }
+    for reader in readers {
+        assert!(granted(reader).await > 0, "a reader starved");
+    }
+    assert!(inside.most.load(Ordering::SeqCst) > 1, "readers go beside each other");
+    leaves_nothing(&server, &first).await;
+    leaves_nothing(&server, &second).await;
+}
+
+/// After a writer, all who wait to read go before the next writer.
+#[tokio::test]
+async fn readers_that_wait_go_before_the_next_writer() {
+    let (server, first, second) = native().await;
+    let write = writes(&first).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for (place, (client, writes)) in
+        [(&second, true), (&first, false), (&second, false)].into_iter().enumerate()
+    {
+        let (lock, order) = (lock(client), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            if writes {
+                let guard = lock.write().await.unwrap();
+                order.lock().unwrap().push("write");
+                guard.unlock().await.unwrap();
+            } else {
+                let guard = lock.read().await.unwrap();
+                order.lock().unwrap().push("read");
+                guard.unlock().await.unwrap();
+            }
+        }));
+        so_many_stand_in_line(&server, place + 1).await;
+    }
+    write.unlock().await.unwrap();
+    for task in tasks {
+        granted(task).await;
+    }
+    assert_eq!(*order.lock().unwrap(), ["read", "read", "write"]);
+    leaves_nothing(&server, &first).await;
+}
+
+#[tokio::test]
+async fn a_killed_reader_or_writer_blocks_for_its_lease_at_most() {
+    for profile in ["native", "redisson"] {
+        for kind in ["read", "write"] {
+            let server = RedisServer::start();
+            let client = builder(&server.url()).profile(profile.parse().unwrap());
+            let client = client.connect().await.unwrap();
+            let setting = format!("profile={profile}");
+            let mut puppet = Puppet::start(&server.url(), &["lease_ms=1000", &setting]);
+            assert_eq!(puppet.run(&format!("a lock {NAME} kind={kind}"))["event"], "granted");
+            puppet.kill();
+            writes(&client).await.unlock().await.unwrap();
+            leaves_nothing(&server, &client).await;
+        }
+    }
+}
+
+/// The hash lives as long as the live reader, but the fields of the dead ones are removed.
+#[tokio::test]
+async fn dead_readers_do_not_stay_because_a_live_one_does() {
+    const DEAD: usize = 200;
+    for profile in ["native", "redisson"] {
+        let server = RedisServer::start();
+        let client = builder(&server.url()).profile(profile.parse().unwrap());
+        let client = client.connect().await.unwrap();
+        let live = reads(&client).await;
+        let setting = format!("profile={profile}");
+        let mut puppet = Puppet::start(&server.url(), &["lease_ms=1000", &setting]);
+        puppet.send_all((0..DEAD).map(|number| format!("r{number} lock {NAME} kind=read")));
+        for number in 0..DEAD {
+            assert_eq!(puppet.end_of(&format!("r{number}"))["event"], "granted");
+        }
+        puppet.kill();
+        let mut redis = server.connection();
+        assert_eq!(look::hash(&mut redis, NAME).len(), DEAD + 2);
+        settles("they are dead", move || look::keys(&mut redis).len() == 2).await;
+        let lock = lock(&client);
+        let writer = tokio::spawn(async move { lock.write().await.unwrap() });
+        let mut redis = server.connection();
+        settles("the dead are removed", move || look::hash(&mut redis, NAME).len() == 2).await;
+        assert!(live.is_held());
+        live.unlock().await.unwrap();
+        granted(writer).await.unlock().await.unwrap();
+        leaves_nothing(&server, &client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_read_at_the_same_time() {
+    let (server, first, second) = native().await;
+    let barrier = Arc::new(tokio::sync::Barrier::new(1_000));
+    let readers: Vec<_> = (0..1_000)
+        .map(|number| {
+            let lock = lock(if number % 2 == 0 { &first } else { &second });
+            let barrier = Arc::clone(&barrier);
+            tokio::spawn(async move {
+                let guard = lock.read().await.unwrap();
+                barrier.wait().await;
+                assert!(guard.is_held());
+                guard.unlock().await.unwrap();
+            })
+        })
+        .collect();
+    for reader in readers {
+        granted(reader).await;
+    }
+    writes(&first).await.unlock().await.unwrap();
+    leaves_nothing(&server, &first).await;
+    leaves_nothing(&server, &second).await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_ends_and_max_hold_limits() {
+    in_both_profiles(async |_, first, second| {
+        let short = Duration::from_millis(300);
+        let options = [
+            (LockOptions::new().lease(short), LossReason::Expired),
+            (LockOptions::new().max_hold(short), LossReason::MaxHold),
+        ];
+        for (options, reason) in options {
+            let lock = lock(first);
+            let read = lock.read_with(options).await.unwrap().expect("free");
+            assert_eq!(timeout(BOUND, read.lost()).await.unwrap(), reason);
+            assert!(read.unlock().await.unwrap_err().is_lost());
+            let write = lock.write_with(options).await.unwrap().expect("free");
+            let next = writes(second).await;
+            assert!(!write.is_held());
+            assert!(write.downgrade().await.unwrap_err().is_lost());
+            next.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A reader counts as dead when its own key is gone, although the hash is there.
+#[tokio::test]
+async fn a_read_or_a_write_that_was_removed_is_lost() {
+    in_both_profiles(async |server, first, second| {
+        let mut redis = server.connection();
+        let beside = reads(second).await;
+        let read = reads(first).await;
+        let key = format!("{{{NAME}}}:{}:rwlock_timeout:1", read.hold_id());
+        let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
+        let error = read.verify().await.unwrap_err();
+        assert!(error.is_lost(), "{error:?}");
+        assert!(read.try_upgrade().await.unwrap_err().is_lost());
+        drop(read);
+        beside.verify().await.unwrap();
+        beside.unlock().await.unwrap();
+
+        let write = writes(first).await;
+        let _: () = redis::cmd("DEL").arg(NAME).query(&mut redis).unwrap();
+        let error = write.downgrade().await.unwrap_err();
+        assert!(error.is_lost(), "{error:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_of_others_are_left_alone_and_named() {
+    let (server, client, _) = native().await;
+    let mut redis = server.connection();
+    let plants: [(&[&str], &str); 4] = [
+        (&["SET", NAME, "3"], "not a hash"),
+        (&["HSET", NAME, "a", "1"], "a hash that is no read-write lock"),
+        (&["HSET", NAME, "kind", "latch"], "a count-down latch"),
+        (&["HSET", NAME, "kind", "semaphore"], "a semaphore"),
+    ];
+    for (plant, words) in plants {
+        let _: () = redis::cmd("DEL").arg(NAME).query(&mut redis).unwrap();
+        let _: () = redis::cmd(plant[0]).arg(&plant[1..]).query(&mut redis).unwrap();
+        let before: Vec<u8> = redis::cmd("DUMP").arg(NAME).query(&mut redis).unwrap();
+        let lock = lock(&client);
+        let errors = [lock.read().await.unwrap_err(), lock.try_write().await.unwrap_err()];
+        for error in errors {
+            assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let after: Vec<u8> = redis::cmd("DUMP").arg(NAME).query(&mut redis).unwrap();
+        assert_eq!(before, after);
+    }
+}
+
+/// The write is valid for no longer than what a client of Redisson leaves of its lease.
+#[tokio::test]
+async fn with_redisson_a_downgrade_shortens_a_longer_lease() {
+    let server = RedisServer::start();
+    let hour = Duration::from_secs(3_600);
+    for profile in [WireProfile::Native, WireProfile::Redisson] {
+        let client = builder(&server.url()).profile(profile).connect().await.unwrap();
+        let write = lock(&client).write_with(LockOptions::new().lease(hour)).await.unwrap();
+        let read = write.expect("free").downgrade().await.unwrap();
+        let left = read.valid_until().remaining();
+        let is_short = left <= Duration::from_secs(30);
+        assert_eq!(is_short, profile == WireProfile::Redisson, "{left:?}");
+        read.unlock().await.unwrap();
+    }
+}
+
+/// Whatever becomes of the future, nothing is left of the write.
+#[tokio::test]
+async fn a_downgrade_that_is_dropped_releases_the_lock() {
+    in_both_profiles(async |_, first, second| {
+        drop(writes(first).await.downgrade());
+        writes(second).await.unlock().await.unwrap();
+        let mut downgrade = Box::pin(writes(first).await.downgrade());
+        assert!(futures::poll!(downgrade.as_mut()).is_pending());
+        drop(downgrade);
+        writes(second).await.unlock().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_puppet_reads_writes_and_downgrades() {
+    let server = RedisServer::start();
+    let mut puppet = Puppet::start(&server.url(), &[]);
+    assert_eq!(puppet.run(&format!("w lock {NAME} kind=write owner=o"))["event"], "granted");
+    assert_eq!(puppet.run(&format!("t try {NAME} kind=read"))["event"], "denied");
+    assert_eq!(puppet.run(&format!("r lock {NAME} kind=read owner=o"))["count"], 2);
+    assert_eq!(puppet.run("ru unlock r")["event"], "unlocked");
+    assert_eq!(puppet.run("d downgrade w")["state"], "held");
+    assert_eq!(puppet.run("e downgrade w")["event"], "error");
+    assert_eq!(puppet.run(&format!("u try {NAME} kind=read"))["event"], "granted");
+    assert_eq!(puppet.run(&format!("v try {NAME} kind=write"))["event"], "denied");
+    assert_eq!(puppet.run("wu unlock w")["event"], "unlocked");
+    assert_eq!(puppet.run("uu unlock u")["event"], "unlocked");
+    puppet.finish();
 }
