@@ -38,24 +38,7 @@ if not channel or #channel == 0 then return {-9, now, 4} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 5} end
 if not base or #base == 0 then return {-9, now, 6} end
 
-local wfield = string.format("%s:write", field)
-local held = redis.pcall("HGET", lock, "mode")
-if type(held) == "table" then
-  local kind = redis.call("TYPE", lock).ok
-  if kind == "hash" or kind == "none" then
-    return {err = string.format("%s (HGET)", held.err)}
-  end
-  held = "other"
-elseif not held then
-  held = redis.call("EXISTS", lock) == 1 and "other"
-elseif held ~= "read" and held ~= "write" then
-  held = "other"
-end
-local is_ours = held and held ~= "other"
-local mine_r = is_ours and redis.call("HGET", lock, field)
-local mine_w = is_ours and redis.call("HGET", lock, wfield)
--- A reservation is no hold.
-local reading, writing = mine_r and mine_r ~= "0", mine_w and mine_w ~= "0"
+-- include read_write/body/look.lua
 
 if reads + writes > 0 then
   if not held then return {0, now} end
@@ -71,39 +54,20 @@ if reads + writes > 0 then
 end
 
 local is_own = mine_r or mine_w
-local fields = is_own and redis.call("HLEN", lock)
-if mine_w and fields > (mine_r and 3 or 2) then
-  -- Reads of the same owner stay, of the hold that this one was an upgrade of. There is no such
-  -- field, so this changes nothing; Redis refuses HSET as the first write when memory is short.
-  redis.call("HDEL", lock, "")
-  redis.call("HSET", lock, "mode", "read")
-  held = "read"
-end
-if is_own then fields = fields - redis.call("HDEL", lock, field, wfield) end
-if timeout then redis.pcall("DEL", timeout) end
-if line and not is_own then
-  -- Leaves the line.
-  local left = redis.pcall("ZREM", line, field, wfield)
-  if type(left) == "table" and redis.call("TYPE", line).ok == "zset" then
-    return {err = string.format("%s (ZREM)", left.err)}
+if is_own then
+  -- include read_write/body/give_up.lua
+else
+  if timeout then redis.pcall("DEL", timeout) end
+  if line then
+    -- Leaves the line.
+    local left = redis.pcall("ZREM", line, field, wfield)
+    if type(left) == "table" and redis.call("TYPE", line).ok == "zset" then
+      return {err = string.format("%s (ZREM)", left.err)}
+    end
   end
+  if held == "other" then return {-3, now} end
 end
-if held == "other" then return {-3, now} end
-if fields == 1 then
-  redis.call("HDEL", lock, "mode")
-  held = false
-end
-
--- After a writer all readers that wait go next, otherwise the first in line. Most locks have no
--- line.
-local receivers = nil
-if line and held ~= "write" and redis.pcall("EXISTS", line) == 1 then
-  -- include read_write/body/reserve_readers.lua
-  -- include read_write/body/pass_on.lua
-  receivers = pass_on(lock, line, base, channel, verb, held, writing)
-end
+-- include read_write/body/go_next.lua
 if not is_own then return {0, now} end
-if held and not receivers and not mine_w then receivers = 0 end
-if not receivers then receivers = redis.pcall(verb, channel, "0") end
-if type(receivers) == "table" then receivers = -1 end
+-- include read_write/body/announce.lua
 return {1, now, receivers}

@@ -1,4 +1,4 @@
-//! The scripts of `lua/read_write/`, which no client sends yet.
+//! The scripts of `lua/read_write/`.
 
 pub(super) mod calls;
 
@@ -15,7 +15,13 @@ pub(crate) static ACQUIRE: LazyLock<Script> = script!(
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "read_write/release",
-    includes "read_write/body/reserve_readers", "read_write/body/pass_on"
+    includes "read_write/body/look", "read_write/body/give_up", "read_write/body/go_next",
+        "read_write/body/announce", "read_write/body/reserve_readers", "read_write/body/pass_on"
+);
+pub(crate) static RELEASE_AT: LazyLock<Script> = script!(
+    "read_write/release_at",
+    includes "read_write/body/look", "read_write/body/give_up", "read_write/body/go_next",
+        "read_write/body/announce", "read_write/body/reserve_readers", "read_write/body/pass_on"
 );
 pub(crate) static DOWNGRADE: LazyLock<Script> =
     script!("read_write/downgrade", includes "read_write/body/reserve_readers");
@@ -24,8 +30,13 @@ pub(crate) static UPGRADE: LazyLock<Script> = script!(
     "read_write/upgrade",
     includes "read_write/body/next_token", "read_write/body/holds_of"
 );
-
-pub(crate) use crate::kinds::semaphore::{FORCE_RELEASE, INSPECT, RELEASE_AT};
+pub(crate) static INSPECT: LazyLock<Script> =
+    script!("read_write/inspect", includes "read_write/body/holds_of");
+pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
+    "read_write/force_release",
+    includes "read_write/body/look", "read_write/body/give_up", "read_write/body/go_next",
+        "read_write/body/announce", "read_write/body/reserve_readers", "read_write/body/pass_on"
+);
 
 /// Hand-offs and releases of many are never sent.
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -42,8 +53,9 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 #[cfg(all(test, repository))]
 fn all() -> &'static [&'static Script] {
-    static ALL: LazyLock<[&Script; 5]> =
-        LazyLock::new(|| [&ACQUIRE, &RELEASE, &DOWNGRADE, &RENEW, &UPGRADE]);
+    static ALL: LazyLock<[&Script; 8]> = LazyLock::new(|| {
+        [&ACQUIRE, &RELEASE, &RELEASE_AT, &DOWNGRADE, &RENEW, &UPGRADE, &INSPECT, &FORCE_RELEASE]
+    });
     &*ALL
 }
 

@@ -33,7 +33,12 @@ static SUITE: Suite = Suite {
     tables: tables::ALL,
     checks: CHECKS,
     edges: edges::CHECKS,
-    needs_redis_7: &[("release", "sharded pub/sub")],
+    needs_redis_7: &[
+        ("release", "sharded pub/sub"),
+        ("force_release", "sharded pub/sub"),
+        ("release_at", "sharded pub/sub"),
+        ("a_lock_ends_in_one_way", "sharded pub/sub"),
+    ],
     mistakes: random::MISTAKES,
     equivalent: "proof/lua-equivalent-read-write.txt",
     ..Suite::EMPTY
@@ -65,7 +70,10 @@ fn keys(script: &str, args: &Words, line: bool) -> Words {
                 .chain(told)
                 .collect()
         }
-        "release" if !line => vec!["lock".to_owned(), timeout(field)],
+        "inspect" => vec!["lock".to_owned()],
+        "release" | "release_at" | "force_release" if !line => {
+            vec!["lock".to_owned(), timeout(field)]
+        }
         _ => vec!["lock".to_owned(), timeout(field), "line".to_owned()],
     };
     keys.into_iter().collect()
@@ -80,9 +88,13 @@ script_tests! {
     acquire: |server: &mut dyn Server| check_table(server, tables::acquire::ROWS);
     pick_up: |server: &mut dyn Server| check_table(server, tables::pick_up::ROWS);
     release: |server: &mut dyn Server| check_table(server, tables::release::ROWS);
+    release_at: |server: &mut dyn Server| check_table(server, tables::release_at::ROWS);
+    inspect: |server: &mut dyn Server| check_table(server, tables::inspect::ROWS);
+    force_release: |server: &mut dyn Server| check_table(server, tables::force_release::ROWS);
     downgrade: |server: &mut dyn Server| check_table(server, tables::downgrade::ROWS);
     renew: |server: &mut dyn Server| check_table(server, tables::renew::ROWS);
     upgrade: |server: &mut dyn Server| check_table(server, tables::upgrade::ROWS);
+    a_lock_ends_in_one_way: tables::check_ways_to_end;
     bad_arguments_are_named: tables::check_bad_arguments;
     out_of_memory_leaves_nothing_half_done: tables::check_out_of_memory;
 }

@@ -17,6 +17,7 @@ pub(super) const CHECKS: &[Edge] = &[
     ("limits_are_allowed", check_limits),
     ("the_number_of_keys_goes_with_the_arguments", check_numbers_of_keys),
     ("a_release_of_the_lock_alone", check_lock_alone),
+    ("a_name_stays_taken_until_its_time", check_kept),
     ("reservations_and_lines_live_for_their_times", check_lives),
     ("a_writer_is_told_at_most_16_readers", check_told),
     ("a_thousand_places_are_looked_at", check_many_places),
@@ -31,6 +32,9 @@ const WRITES: &str = "+acquire a 0 1 3M soon again 6 1 ch PUBLISH t 0";
 const GIVES_UP: &str = "+release a 0 0 ch PUBLISH t";
 const UPGRADE: &str = "upgrade a u 9M soon 0";
 const DOWNGRADE: &str = "downgrade a 1 3M ch PUBLISH t";
+const KEEPS: &str = "+release_at a soon 3M ch PUBLISH t";
+const TAKES_AWAY: &str = "+force_release a soon ch PUBLISH t client";
+const KEPT_TOO_LATE: &str = "+release_at a late 3M ch PUBLISH t";
 const WRITER: &str = "lock={mode:write,b:write:1}@5";
 const NO: &str = "! NOPERM no";
 
@@ -135,6 +139,14 @@ const REFUSALS: &[Refusal] = &[
     ),
     ("line=(a:5)@5", GIVES_UP, "ZREM", "! NOPERM no (ZREM)", "=", ""),
     (
+        "line=(a:5)@5 t:a:rwlock_timeout:1=1@5",
+        GIVES_UP,
+        "DEL",
+        "0 T",
+        "t:a:rwlock_timeout:1=1@5",
+        "",
+    ),
+    (
         "line=(b:5)@5 lock={mode:write,a:write:1}@5",
         GIVES_UP,
         "HSET",
@@ -158,6 +170,60 @@ const REFUSALS: &[Refusal] = &[
         "lock={mode:write,a:write:1}@5 t:a:rwlock_timeout:1=1@5",
         "",
     ),
+    // What is kept, and what is taken away.
+    ("lock={mode:write,a:write:1}@5", KEEPS, "HDEL", NO, "=", ""),
+    ("lock={mode:write,a:write:1}@5", KEEPS, "PEXPIRE", NO, "=", ""),
+    ("lock={mode:write,a:write:1}@5", KEEPS, "HSET", NO, "lock={mode:write,a:write:1}@3", ""),
+    ("lock={mode:write,a:write:1}@5", KEEPS, "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("", KEEPS, "HGET", "! NOPERM no (HGET)", "=", ""),
+    (
+        "lock={mode:write,a:write:1,a:1}@5 t:a:rwlock_timeout:1=1@5",
+        KEEPS,
+        "DEL",
+        "2 T 1",
+        "lock={mode:write,a:kept:write:0}@3 t:a:rwlock_timeout:1=1@5",
+        "ch=0",
+    ),
+    (
+        "lock={mode:write,a:write:1}@5",
+        KEEPS,
+        "PUBLISH",
+        "2 T -1",
+        "lock={mode:write,a:kept:write:0}@3",
+        "",
+    ),
+    ("lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5", KEEPS, "PTTL", NO, "=", ""),
+    ("lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5", KEEPS, "PEXPIRE", NO, "=", ""),
+    (
+        "lock={mode:write,a:write:1}@5",
+        "+release_at a late 3M ch PUBLISH t",
+        "PUBLISH",
+        "1 T -1",
+        "",
+        "",
+    ),
+    ("lock={mode:read,a:1}@5", TAKES_AWAY, "PUBLISH", "1 T -1", "", ""),
+    ("lock={mode:read,a:1}@5", TAKES_AWAY, "PUBLISH client", "1 T -1", "", "ch=0"),
+    ("lock={mode:read,a:1}@5", TAKES_AWAY, "PUBLISH ch", "1 T -1", "", "client=lock"),
+    (
+        "line=(b:5)@5 lock={mode:read,a:1}@5",
+        TAKES_AWAY,
+        "PUBLISH ch",
+        "1 T -1",
+        "line=(b:5)@5",
+        "client=lock",
+    ),
+    (
+        "line=(b:write:5)@5 lock={mode:read,a:1}@5",
+        TAKES_AWAY,
+        "PUBLISH ch",
+        "1 T -1",
+        "line=(b:write:5)@5",
+        "client=lock",
+    ),
+    ("lock={mode:read,a:1}@5", TAKES_AWAY, "HDEL", NO, "=", ""),
+    ("lock={mode:read,a:1}@5", TAKES_AWAY, "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("", TAKES_AWAY, "HGET", "! NOPERM no (HGET)", "=", ""),
     // A downgrade.
     (
         "lock={mode:write,a:write:1}@5",
@@ -332,7 +398,16 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 fn check_refusals(memory: &mut Memory) {
-    for &(state, call, refused, reply, after, published) in REFUSALS {
+    let given_up = |row: &&Refusal| row.1 == GIVES_UP && !row.0.contains("line=(a:");
+    let mut rows = REFUSALS.to_vec();
+    for &(state, _, refused, reply, after, published) in REFUSALS.iter().filter(given_up) {
+        rows.push((state, KEPT_TOO_LATE, refused, reply, after, published));
+        let is_told = reply.starts_with('1') && refused != "PUBLISH";
+        let told = is_told.then_some("client=lock");
+        let published = [published].into_iter().chain(told).collect::<Vec<_>>().join(" ");
+        rows.push((state, TAKES_AWAY, refused, reply, after, published.trim().to_owned().leak()));
+    }
+    for (state, call, refused, reply, after, published) in rows {
         set_up(memory, state);
         memory.keyspace.refuse_commands(&[refused], "NOPERM no");
         let time = memory.next_time();
@@ -353,7 +428,7 @@ fn check_refusals(memory: &mut Memory) {
 
 /// What carries a deadline is done at that very instant, and is late a microsecond after it.
 fn check_last_moment(memory: &mut Memory) {
-    for text in [FREE, UPGRADE, "renew soon a 9M"] {
+    for text in [FREE, UPGRADE, TAKES_AWAY, "renew soon a 9M"] {
         for (early, code) in [(0, "1"), (1, "-1")] {
             set_up(memory, "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5");
             let deadline = (memory.next_time() - early).to_string();
@@ -388,6 +463,11 @@ fn check_limits(memory: &mut Memory) {
         (READER, "renew soon a 86400000", "1"),
         (READER, "renew soon a 1", "1"),
         (READER, "renew 0 a 1", "-1"),
+        (WRITER, "+release_at a 9007199254740991 86400000 ch PUBLISH t", "2"),
+        (WRITER, "+release_at a 9007199254740991 1 ch PUBLISH t", "2"),
+        (WRITER, "+release_at a 0 1 ch PUBLISH t", "1"),
+        (READER, "+force_release a 9007199254740991 ch PUBLISH t client", "1"),
+        (READER, "+force_release a 0 ch PUBLISH t client", "-1"),
     ] {
         set_up(memory, state);
         let seen = observe(memory, &parse_call(call), &mut Times::default());
@@ -436,6 +516,26 @@ fn check_numbers_of_keys(memory: &mut Memory) {
     assert_eq!(seen.reply, "-9 T 4");
 }
 
+/// The name stays taken for whole milliseconds, and never ends before its time.
+fn check_kept(memory: &mut Memory) {
+    const READERS: &str = "lock={mode:read,a:1,b:1}@5 t:a:rwlock_timeout:1=1@5";
+    for (left_us, kept) in [(-1, None), (0, None), (1, Some(1)), (1_000, Some(1)), (1_001, Some(2))]
+    {
+        let free_at = memory.next_time() + left_us;
+        let text = format!("+release_at a {free_at} 9M ch PUBLISH t");
+        set_up(memory, "lock={mode:write,a:write:1}@5");
+        let seen = observe(memory, &parse_call(&text), &mut Times::default());
+        assert_eq!(pttl(memory, "lock"), kept, "{left_us}");
+        assert_eq!(kept.is_none(), seen.keys.is_empty(), "{left_us}: {seen:?}");
+
+        let free_at = memory.next_time() + left_us;
+        let text = format!("+release_at a {free_at} 9M ch PUBLISH t");
+        set_up(memory, READERS);
+        memory.run(&parse_call(&text)).unwrap();
+        assert_eq!(pttl(memory, "t:a:rwlock_timeout:1"), kept, "{left_us}");
+    }
+}
+
 /// The timeout key may be left out with the line: a writer has none.
 fn check_lock_alone(memory: &mut Memory) {
     for (state, text, reply, after, published) in [
@@ -452,6 +552,20 @@ fn check_lock_alone(memory: &mut Memory) {
             "2 T",
             "lock={mode:write,a:write:1}@5 t:a:rwlock_timeout:1=1@5",
             "",
+        ),
+        (
+            "lock={mode:write,a:write:1}@5",
+            "release_at a soon 3M ch PUBLISH t",
+            "2 T 1",
+            "lock={mode:write,a:kept:write:0}@3",
+            "ch=0",
+        ),
+        (
+            "lock={mode:write,a:write:1}@5",
+            "force_release a soon ch PUBLISH t client",
+            "1 T 1",
+            "",
+            "ch=0 client=lock",
         ),
     ] {
         set_up(memory, state);
@@ -496,10 +610,12 @@ fn check_lives(memory: &mut Memory) {
     memory.run(&first).unwrap();
     assert_eq!(pttl(memory, "line"), Some(12_000));
 
-    set_up(memory, "line=(b:5)@5 lock={mode:write,a:write:1}@5");
-    memory.run(&parse_call(GIVES_UP)).unwrap();
-    assert_eq!(pttl(memory, "lock"), Some(1_500));
-    assert_eq!(pttl(memory, "t:b:rwlock_timeout:1"), Some(1_500));
+    for call in [GIVES_UP, KEPT_TOO_LATE, TAKES_AWAY] {
+        set_up(memory, "line=(b:5)@5 lock={mode:write,a:write:1}@5");
+        memory.run(&parse_call(call)).unwrap();
+        assert_eq!(pttl(memory, "lock"), Some(1_500));
+        assert_eq!(pttl(memory, "t:b:rwlock_timeout:1"), Some(1_500));
+    }
     set_up(memory, "line=(b:write:5)@5");
     memory.run(&parse_call(WRITES)).unwrap();
     assert_eq!(pttl(memory, "lock"), Some(1_500));
@@ -530,6 +646,15 @@ fn check_lives(memory: &mut Memory) {
         &mut Times::default(),
     );
     assert_eq!((&*seen.reply, &*seen.published), ("1 T T", "ch=b"));
+    // What others have for less lasts as long as what is reserved, even where that is refused.
+    for call in [KEPT_TOO_LATE, TAKES_AWAY] {
+        set_up(memory, "line=(b:5)@5 lock={mode:read,a:1,c:1}@5");
+        let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
+        memory.plant("lock", &value, Some(1_400));
+        memory.keyspace.refuse_commands(&["PEXPIRE"], "NOPERM no");
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        assert_eq!(seen.reply, "1 T 1", "{call}");
+    }
     // A lock that readers have for less lasts as long as what is reserved.
     for (left, lasts) in [(1_400, 1_500), (1_600, 1_600)] {
         set_up(memory, "line=(a:write:4,b:5)@5 lock={mode:read,c:1}@5");
@@ -564,6 +689,9 @@ fn check_told(memory: &mut Memory) {
         let keys = format!("lock={{mode:read,a:1,{}}}@5", fields.join(","));
         set_up(memory, &format!("{keys} t:a:rwlock_timeout:1=1@5"));
         let seen = observe(memory, &parse_call(UPGRADE), &mut Times::default());
+        let seen_by_all = observe(memory, &parse_call("inspect"), &mut Times::default());
+        let shown: Vec<&str> = seen_by_all.reply.split(' ').skip(3).collect();
+        assert_eq!((shown[0], shown[3]), (&*(readers + 1).to_string(), "read"));
         let names: Vec<&str> = seen.reply.split(' ').skip(3).collect();
         assert_eq!(names.len(), 16.min(readers + 1), "{readers}: {}", seen.reply);
         assert!(!names.contains(&"mode"), "{}", seen.reply);
@@ -574,11 +702,17 @@ fn check_many_places(memory: &mut Memory) {
     for (readers, reserved) in [(999, 999), (1_000, 1_000), (1_001, 1_000)] {
         let places: Vec<String> =
             (1..=readers).map(|number| format!("r{number}:{number}")).collect();
-        for (state, call) in [("", WRITES), ("lock={mode:read,a:1}@5", GIVES_UP)] {
+        for (state, call) in [
+            ("", WRITES),
+            ("lock={mode:read,a:1}@5", GIVES_UP),
+            ("lock={mode:read,a:1}@5", KEPT_TOO_LATE),
+            ("lock={mode:read,a:1}@5", TAKES_AWAY),
+        ] {
             set_up(memory, &format!("line=({})@5 {state}", places.join(",")));
             let call = parse_call(&call.replace("again 6", "again 5000"));
             let seen = observe(memory, &call, &mut Times::default());
-            assert_eq!(seen.published.split(' ').count(), reserved, "{call:?}");
+            let told = seen.published.trim_end_matches(" client=lock");
+            assert_eq!(told.split(' ').count(), reserved, "{call:?}");
         }
     }
     for (before, reserved) in [(999, true), (1_000, false)] {

@@ -56,6 +56,9 @@ pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Result<Answer, St
     let done = match last_word(call.script) {
         "acquire" => acquire(server, &keys, &args),
         "release" => release(server, &keys, &args),
+        "release_at" => release_at(server, &keys, &args),
+        "inspect" => Ok(inspect(server, keys[0])),
+        "force_release" => force_release(server, &keys, &args),
         "downgrade" => downgrade(server, &keys, &args),
         "renew" => renew(server, &keys, &args),
         "upgrade" => upgrade(server, &keys, &args),
@@ -121,6 +124,46 @@ fn release(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
         0 => model.release(field),
         _ => model.count_down(field, reads, writes),
     })
+}
+
+fn release_at(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
+    let field = text(args, 1)?;
+    let (free_at, most) = (number(args, 2, 0, TIME_END)?, number(args, 3, 1, LONGEST_LEASE)?);
+    let (channel, sharded, base) = (text(args, 4)?, is_sharded(args, 5)?, text(args, 6)?);
+    let (lock, timeout, line) = (keys[0], keys.get(1).copied(), keys.get(2).copied());
+    let mut model = Model { server, lock, timeout, line, base, channel, sharded };
+    Ok(model.release_at(field, free_at, most))
+}
+
+fn force_release(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
+    let (field, not_after) = (text(args, 1)?, number(args, 2, 0, TIME_END)?);
+    let (channel, sharded, base) = (text(args, 3)?, is_sharded(args, 4)?, text(args, 5)?);
+    let client_channel = text(args, 6)?;
+    if server.now_us > not_after {
+        return Ok(answer(-1, &[]));
+    }
+    let (lock, timeout, line) = (keys[0], keys.get(1).copied(), keys.get(2).copied());
+    let mut model = Model { server, lock, timeout, line, base, channel, sharded };
+    Ok(model.force_release(field, client_channel))
+}
+
+fn inspect(server: &mut Modelled, lock: &str) -> Answer {
+    let (timeout, line) = (None, None);
+    let model = Model { server, lock, timeout, line, base: "", channel: "", sharded: false };
+    let mode = match model.held() {
+        Held::Free => return answer(0, &[]),
+        Held::OtherValue => return answer(2, &[]),
+        Held::OtherHash => return answer(4, &[]),
+        Held::Reading => "read",
+        Held::Writing => "write",
+    };
+    let fields = model.fields().into_iter().filter(|(field, _)| field != "mode");
+    let holds: Vec<(String, String)> = fields.collect();
+    let writer = holds.iter().rfind(|(field, _)| field.ends_with(":write"));
+    let (field, count) = writer.or(holds.first()).cloned().unwrap_or_default();
+    let field = field.strip_suffix(":write").unwrap_or(&field).to_owned();
+    let numbers = [model.pttl(), i64::try_from(holds.len()).unwrap()];
+    Answer { texts: vec![field, count, mode.to_owned()], ..answer(1, &numbers) }
 }
 
 fn downgrade(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
@@ -329,23 +372,78 @@ impl Model<'_> {
 
     /// Of a hold, a reservation, a place, or nothing at all.
     fn release(&mut self, field: &str) -> Answer {
-        let writer = place_of(field, true);
-        let before = self.held();
-        let is_lock = !matches!(before, Held::OtherHash | Held::OtherValue);
-        let wrote = is_lock && self.holds(field).is_some_and(|(_, writing)| writing);
-        let had_write = is_lock && self.count(&writer).is_some();
-        let is_own = is_lock && (self.count(field).is_some() || had_write);
-        if is_own {
-            self.take(&[field, &writer]);
+        if self.has_part(field) {
+            return answer(1, &[self.give_up(field)]);
         }
         self.remove_timeout();
-        if !is_own {
-            self.leave(&[field, &writer]);
-        }
-        if !is_lock {
+        self.leave(&[field, &place_of(field, true)]);
+        if matches!(self.held(), Held::OtherHash | Held::OtherValue) {
             return answer(-3, &[]);
         }
-        if is_own && self.fields().len() == 1 {
+        if self.held() != Held::Writing {
+            self.pass_on(false);
+        }
+        answer(0, &[])
+    }
+
+    fn release_at(&mut self, field: &str, free_at: i64, most: i64) -> Answer {
+        if self.held() == Held::Free {
+            return answer(0, &[]);
+        }
+        let is_lock = matches!(self.held(), Held::Reading | Held::Writing);
+        let (writer, kept) = (place_of(field, true), format!("{field}:kept:write"));
+        let Some((_, writing)) = self.holds(field).filter(|_| is_lock) else {
+            let before = is_lock && self.count(&kept).is_some();
+            return if before { answer(2, &[0]) } else { answer(-3, &[]) };
+        };
+        let left_us = free_at - self.server.now_us;
+        let rest = ((left_us + 999).div_euclid(1_000)).min(most);
+        let own = [field, "mode", &writer];
+        let is_alone = self.fields().iter().all(|(name, _)| own.contains(&name.as_str()));
+        if rest <= 0 || writing && !is_alone {
+            return answer(1, &[self.give_up(field)]);
+        }
+        if writing {
+            self.put(&[(&kept, "0")]);
+            self.take(&[field, &writer]);
+            self.remove_timeout();
+        } else {
+            self.set_timeout(rest);
+            self.at_least(rest);
+        }
+        if !is_alone {
+            return answer(2, &[0]);
+        }
+        self.end_after(rest);
+        answer(2, &[self.publish("0")])
+    }
+
+    fn force_release(&mut self, field: &str, client_channel: &str) -> Answer {
+        if self.held() == Held::Free {
+            return answer(0, &[]);
+        }
+        if !self.has_part(field) {
+            return answer(-3, &[]);
+        }
+        let receivers = self.give_up(field);
+        self.server.publish(client_channel, false, self.lock);
+        answer(1, &[receivers])
+    }
+
+    /// Whether the lock is held by, or reserved for, this hold.
+    fn has_part(&self, field: &str) -> bool {
+        let is_lock = matches!(self.held(), Held::Reading | Held::Writing);
+        is_lock && [field, &place_of(field, true)].iter().any(|field| self.count(field).is_some())
+    }
+
+    /// All that a hold has. Gives how many heard who goes next.
+    fn give_up(&mut self, field: &str) -> i64 {
+        let writer = place_of(field, true);
+        let wrote = self.holds(field).is_some_and(|(_, writing)| writing);
+        let had_write = self.count(&writer).is_some();
+        self.take(&[field, &writer]);
+        self.remove_timeout();
+        if self.fields().len() == 1 {
             self.server.keys.remove(self.lock);
         } else if had_write {
             self.put(&[("mode", "read")]);
@@ -354,16 +452,12 @@ impl Model<'_> {
             Held::Writing => None,
             _ => self.pass_on(wrote),
         };
-        if !is_own {
-            return answer(0, &[]);
-        }
         let others_go_on = self.held() != Held::Free && !had_write;
-        let receivers = match told {
+        match told {
             Some(receivers) => receivers,
             None if others_go_on => 0,
             None => self.publish("0"),
-        };
-        answer(1, &[receivers])
+        }
     }
 
     fn downgrade(&mut self, field: &str, reads: i64, lease: i64) -> Answer {

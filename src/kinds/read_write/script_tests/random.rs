@@ -22,6 +22,7 @@ pub(super) const PLANTS: &[&str] = &[
     "lock={mode:write,b:write:2,b:1}@5 t:b:rwlock_timeout:1=1@5",
     "lock={mode:write,a:write:0}@1.5s",
     "lock={mode:write,c:1,a:write:1}@5 t:c:rwlock_timeout:1=1@5",
+    "lock={mode:write,a:kept:write:0}@5",
     "lock={mode:read,a:1}",
     "lock={mode:read}@5",
     "lock={mode:odd,a:1}@5",
@@ -46,7 +47,18 @@ pub(super) fn call(random: &mut Random) -> String {
     let (field, share) = (random.pick(FIELDS), random.pick(SHARES));
     let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
     let announce = format!("{} {} t", random.pick(CHANNELS), random.pick(VERBS));
-    match random.below(11) {
+    match random.below(14) {
+        11 => {
+            let (line, free_at) = (random.pick(&["+", "+", ""]), random.pick(DEADLINES));
+            format!("{line}release_at {field} {free_at} {lease} {announce}")
+        }
+        12 => {
+            let line = random.pick(&["+", "+", ""]);
+            let client = random.pick(&["client", "client", "~"]);
+            let field = random.pick(&["a", "a", "b", "a:kept", "c"]);
+            format!("{line}force_release {field} {deadline} {announce} {client}")
+        }
+        13 => "inspect".to_owned(),
         0..=4 => {
             let mode = random.pick(&["try", "first", "first", "again", "again", "again", "wait"]);
             let ticket = random.pick(&["0", "0", "4", "5", "6", "9000000000000000", "-1"]);
@@ -103,7 +115,27 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
         "pass_on(lock, line, base, channel, verb, held, mine_w)",
     ),
     ("release", r#"redis.pcall("ZREM", line, field, wfield)"#, "1"),
-    ("release", r#"if timeout then redis.pcall("DEL", timeout) end\nif line"#, "if line"),
+    ("release", r#"if timeout then redis.pcall("DEL", timeout) end\n  if line"#, "if line"),
+    ("release_at", "if rest > most then rest = most end", ""),
+    ("release_at", "if rest > 0 and (others == 0 or not writing) then", "if false then"),
+    ("release_at", "and (others == 0 or not writing) then", "then"),
+    ("release_at", r#"if redis.call("PEXPIRE", timeout, rest) == 0 then"#, "if false then"),
+    (
+        "release_at",
+        "if others == 0 or left >= 0 and left < rest then",
+        "if left >= 0 and left < rest then",
+    ),
+    ("release_at", r#"redis.call("HSET", lock, kept, "0")"#, ""),
+    (
+        "release_at",
+        r#"if is_ours and redis.call("HGET", lock, kept) then return {2, now, 0} end"#,
+        "",
+    ),
+    ("force_release", "if not mine_r and not mine_w then return {-3, now} end", ""),
+    ("force_release", "if now > not_after then", "if false then"),
+    ("force_release", r#"redis.pcall("PUBLISH", client_channel, lock)"#, "1"),
+    ("inspect", r#"if string.match(holds[i], ":write$") then"#, "if false then"),
+    ("inspect", r#"or holder\n"#, "or ''\n"),
     ("downgrade", "if left < lease then left = lease end", "left = lease"),
     ("downgrade", r#"verb, true)"#, r#"verb, false)"#),
     ("downgrade", r#"redis.call("HDEL", lock, wfield)"#, ""),

@@ -2,8 +2,11 @@
 
 pub(super) mod acquire;
 pub(super) mod downgrade;
+pub(super) mod force_release;
+pub(super) mod inspect;
 pub(super) mod pick_up;
 pub(super) mod release;
+pub(super) mod release_at;
 pub(super) mod renew;
 pub(super) mod upgrade;
 
@@ -19,6 +22,9 @@ pub(super) const ALL: &[(&str, &[Row])] = &[
     ("acquire", acquire::ROWS),
     ("acquire", pick_up::ROWS),
     ("release", release::ROWS),
+    ("release_at", release_at::ROWS),
+    ("force_release", force_release::ROWS),
+    ("inspect", inspect::ROWS),
     ("downgrade", downgrade::ROWS),
     ("renew", renew::ROWS),
     ("upgrade", upgrade::ROWS),
@@ -51,6 +57,28 @@ const BAD: &[(&str, &[&[&str]])] = &[
             &["-1", "65536", "1.5", "x"],
             &["~"],
             &["publish", "~"],
+            &["~"],
+        ],
+    ),
+    (
+        "+release_at a 0 3M ch PUBLISH t",
+        &[
+            &["~"],
+            &["-1", "9007199254740992", "1.5", "x"],
+            &["0", "86400001", "1.5", "x"],
+            &["~"],
+            &["publish", "~"],
+            &["~"],
+        ],
+    ),
+    (
+        "+force_release a soon ch PUBLISH t client",
+        &[
+            &["~"],
+            &["-1", "9007199254740992", "1.5", "x"],
+            &["~"],
+            &["publish", "~"],
+            &["~"],
             &["~"],
         ],
     ),
@@ -115,6 +143,25 @@ pub(super) fn check_bad_arguments(server: &mut dyn Server) {
     );
 }
 
+/// What has the lock is given up in the same way when the time of `release_at` is over, and when it
+/// is taken away.
+pub(super) fn check_ways_to_end(server: &mut dyn Server) {
+    let ends = |row: &&Row| row.2.starts_with('1') && row.1.contains("release a 0 0");
+    let mut rows = Vec::new();
+    for (state, call, reply, after, published) in release::ROWS.iter().filter(ends) {
+        let told = format!("{published} client=lock").trim().to_owned();
+        let (taken, late) = ("force_release a soon", "release_at a late 3M");
+        let (state, reply, after) = ((*state).to_owned(), (*reply).to_owned(), (*after).to_owned());
+        let taken = call.replace("release a 0 0", taken) + " client";
+        rows.push((state.clone(), taken, reply.clone(), after.clone(), told));
+        if !state.contains("a:0") && !state.contains("a:write:0") {
+            let late = call.replace("release a 0 0", late);
+            rows.push((state, late, reply, after, (*published).to_owned()));
+        }
+    }
+    check(server, rows);
+}
+
 const OOM: &str = "! OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Short of memory nothing is granted, and what is held can be given up and renewed.
@@ -149,6 +196,27 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
             "1 T 1",
             "lock={mode:read,b:1}@5 t:b:rwlock_timeout:1=1@5",
             "ch=0",
+        ),
+        (
+            "lock={mode:write,a:write:1}@5",
+            "+release_at a soon 3M ch PUBLISH t",
+            "2 T 1",
+            "lock={mode:write,a:kept:write:0}@3",
+            "ch=0",
+        ),
+        (
+            "lock={mode:read,a:1,b:1}@5",
+            "+release_at a soon 3M ch PUBLISH t",
+            "2 T 0",
+            "lock={mode:read,a:1,b:1}@5 t:a:rwlock_timeout:1=1@3",
+            "",
+        ),
+        (
+            "line=(b:5)@12s lock={mode:write,a:write:1}@5",
+            "+force_release a soon ch PUBLISH t client",
+            "1 T 1",
+            "lock={mode:read,b:0}@1.5s t:b:rwlock_timeout:1=1@1.5s",
+            "ch=b client=lock",
         ),
         (
             "lock={mode:write,a:write:1}@5",

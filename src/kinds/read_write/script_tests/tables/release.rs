@@ -52,6 +52,21 @@ pub(crate) const ROWS: &[Row] = &[
         "lock={mode:read,b:1}@5",
         "",
     ),
+    (
+        "line=(c:5)@12s lock={mode:read,a:1,b:1}",
+        "+release a 0 0 ch PUBLISH t",
+        "1 T 0",
+        "line=(c:5)@12s lock={mode:read,b:1}",
+        "",
+    ),
+    // A writer goes on.
+    (
+        "line=(c:5)@12s lock={mode:write,b:write:1,a:1}@5",
+        "+release a 0 0 ch PUBLISH t",
+        "1 T 0",
+        "line=(c:5)@12s lock={mode:write,b:write:1}@5",
+        "",
+    ),
     // After a writer all readers that wait go next, else the first in line.
     (
         "line=(b:write:5,c:6,d:7)@12s lock={mode:write,a:write:1}@5",
