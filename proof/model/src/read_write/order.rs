@@ -72,6 +72,8 @@ struct Client {
     told: bool,
     /// It was in the line when a writer gave the lock up.
     waited_through: bool,
+    /// The server remembers its last attempt.
+    heard: bool,
 }
 
 /// Who the lock is given to, or reserved for.
@@ -175,6 +177,10 @@ impl Order {
     fn attempt(&self, state: &mut State, client: u8, again: bool) -> &'static str {
         let is_writer = self.writes(client);
         let is_reserved = state.places.iter().any(|place| place.client == client && place.reserved);
+        if !is_writer && !is_reserved && !state.is_free() && !state.writing {
+            self.drop_silent(state);
+        }
+        let is_reserved = state.places.iter().any(|place| place.client == client && place.reserved);
         let mut before = state.line.iter().take_while(|other| **other != client);
         let writer_first =
             before.any(|other| self.writes(*other)) && !self.is(Switch::ReadersDoNotLook);
@@ -189,7 +195,27 @@ impl Order {
             return self.grant(state, client);
         }
         let goes = is_reserved || state.is_free() || !is_writer && !state.writing && !writer_first;
+        if !goes && !is_writer && !state.writing && self.is_silent(state, state.line.first()) {
+            state.broken = Some("a reader waits behind a writer that was not heard of for long");
+        }
         if goes { self.grant(state, client) } else { self.wait(state, client) }
+    }
+
+    /// Whether this is a writer that was not heard of for long.
+    fn is_silent(&self, state: &State, place: Option<&u8>) -> bool {
+        place.is_some_and(|first| self.writes(*first) && !state.clients[usize::from(*first)].heard)
+    }
+
+    /// A reader takes writers that were not heard of for long from the front of the line. Those who
+    /// may read then are told.
+    fn drop_silent(&self, state: &mut State) {
+        let before = state.line.len();
+        while self.is_silent(state, state.line.first()) && !self.is(Switch::SilentWritersStay) {
+            state.line.remove(0);
+        }
+        if state.line.len() < before {
+            self.pass_on(state, false);
+        }
     }
 
     fn wait(&self, state: &mut State, client: u8) -> &'static str {
@@ -197,6 +223,7 @@ impl Order {
             state.line.push(client);
         }
         state.client(client).phase = Phase::Sleeps;
+        state.client(client).heard = self.writes(client);
         "waits"
     }
 
@@ -212,7 +239,7 @@ impl Order {
         state.writing = is_writer;
         let granted = state.client(client);
         granted.phase = if is_writer { Phase::Writes } else { Phase::Reads };
-        (granted.told, granted.waited_through) = (false, false);
+        (granted.told, granted.waited_through, granted.heard) = (false, false, false);
         if is_writer { "gets the write lock" } else { "gets a read lock" }
     }
 
@@ -277,6 +304,7 @@ impl Protocol for Order {
             left: *left,
             told: false,
             waited_through: false,
+            heard: false,
         };
         State {
             places: Vec::new(),
@@ -295,6 +323,12 @@ impl Protocol for Order {
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for (number, known) in (0..).zip(&state.clients) {
             self.steps_of(state, number, *known, next);
+        }
+        for client in state.line.iter().filter(|client| self.falls_silent(state, **client)) {
+            let mut then = state.clone();
+            then.client(*client).heard = false;
+            let what = "the last attempt is long ago, of client";
+            next.push((Step::about(NOBODY, what, *client), then));
         }
         for place in state.places.iter().filter(|place| self.runs_out(state, **place)) {
             let mut then = state.clone();
@@ -347,6 +381,11 @@ impl Protocol for Order {
 }
 
 impl Order {
+    /// Who waits tries again and again, unless it is dead or something keeps it from that.
+    fn falls_silent(&self, state: &State, client: u8) -> bool {
+        state.disturbed && self.writes(client) && state.clients[usize::from(client)].heard
+    }
+
     /// Leases and reservations end by themselves; of the living, only while nothing else goes on.
     fn runs_out(&self, state: &State, place: Place) -> bool {
         let dead = state.clients[usize::from(place.client)].phase == Phase::Dead;
@@ -419,6 +458,7 @@ impl Order {
             then.cancels -= 1;
             let gone = then.client(client);
             (gone.phase, gone.told, gone.waited_through) = (Phase::Away, false, false);
+            gone.heard = false;
             match self.is(Switch::ReservationIsNotRefused) {
                 true => then.line.retain(|other| *other != client),
                 false => self.release(&mut then, client),

@@ -19,6 +19,7 @@ pub(crate) enum Switch {
     DowngradePassesOnToNobody,
     ReservationIsNotRefused,
     ReservationsLast,
+    SilentWritersStay,
 }
 
 const MIXED: Scope = Scope {
@@ -85,6 +86,11 @@ const RULES: &[(Switch, &str, Scope)] = &[
         Switch::ReservationIsNotRefused,
         "who gives up keeps the reservation that it was given",
         MIXED,
+    ),
+    (
+        Switch::SilentWritersStay,
+        "a writer that was not heard of for long keeps its place before readers",
+        DEATHS,
     ),
     (Switch::ReservationsLast, "a reservation of a read-write lock does not end by itself", DEATHS),
 ];
