@@ -1,6 +1,7 @@
 --[[
-  Sets how many permits there are, for everybody and for good; or adds to that number, once for each
-  operation. Nobody loses permits by it. Those who wait are told to try, and pass on what is free.
+  Sets how many permits there are, for everybody and for good; or adds to that number. Once for each
+  operation: a late copy does not undo what others have set since. Nobody loses permits by it. Those
+  who wait are told to try, and pass on what is free.
 
   KEYS[1]  lock       hash: kind -> "semaphore", permits -> how many there are, once it was set
   KEYS[2]  operation  string: the number that this operation has made
@@ -8,18 +9,19 @@
   ARGV[2]  number     of permits, or of those that are added
   ARGV[3]  own        how many there are for the client if nobody has set the number
   ARGV[4]  not_after  server time in us after which nothing is done
-  ARGV[5]  memory_ms  how long the result of an addition is remembered
+  ARGV[5]  memory_ms  how long after not_after the result is remembered
   ARGV[6]  channel    where free permits are announced
   ARGV[7]  verb       PUBLISH or SPUBLISH
 
   Returns {code, time in us, ...}
-    {1, time, number}  how many there are; of an addition that is remembered, how many it has made
+    {1, time, number}  how many this operation has made
     {-1, time}         late: nothing done
     {-4, time, what}   conflict: 1 not a hash, 4 read-write lock, 8 a hash that is no semaphore
     {-6, time, number} there would be too many; there are so many
     {-9, time, n}      ARGV[n] not allowed
 ]]
 -- include semaphore/body/look.lua
+-- include latch/body/memory.lua
 
 local lock, operation = KEYS[1], KEYS[2]
 local how, channel, verb = ARGV[1], ARGV[6], ARGV[7]
@@ -38,7 +40,7 @@ if not memory or memory < 1 or memory > 86400000 or memory % 1 ~= 0 then return 
 if not channel or #channel == 0 then return {-9, now, 6} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 7} end
 
-local done = how == "add" and redis.call("GET", operation)
+local done = redis.call("GET", operation)
 if done then return {1, now, tonumber(done)} end
 if now > not_after then return {-1, now} end
 
@@ -47,13 +49,13 @@ if answer then return answer end
 if how == "add" then
   local sum = (known or own) + number
   if sum > 1000000 then return {-6, now, known or own} end
-  -- Before the number: what is not remembered might be added twice.
-  redis.call("SET", operation, sum, "PX", memory)
   number = sum
 end
+-- Before the number: what is not remembered might be done twice.
+redis.call("SET", operation, number, "PX", kept_for(now, not_after, memory))
 local set = redis.pcall("HSET", lock, "kind", "semaphore", "permits", number)
 if type(set) == "table" then
-  if how == "add" then redis.pcall("DEL", operation) end
+  redis.pcall("DEL", operation)
   return set
 end
 redis.call("PERSIST", lock)

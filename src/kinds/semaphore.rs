@@ -28,7 +28,7 @@ pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
 );
 pub(crate) static SET_PERMITS: LazyLock<Script> = script!(
     "semaphore/set_permits",
-    includes "semaphore/body/look"
+    includes "semaphore/body/look", "latch/body/memory"
 );
 pub(crate) static INSPECT: Script = script!("semaphore/inspect");
 

@@ -1,9 +1,9 @@
 //! The calls that change how many permits a semaphore has, for everybody.
 //!
-//! `set_permits` says the number itself, so that a repeat changes nothing; it returns once no copy
-//! of it can still be executed, which would undo what others set later. `add_permits` is relative:
-//! it carries an operation id, all its copies carry one deadline, and the server remembers its
-//! result for longer than that, so that whoever got no answer can ask.
+//! `set_permits` says the number itself, and `add_permits` how many there are to be more. A second
+//! copy of either would undo or repeat what it must not: so each call carries an operation id, all
+//! its copies carry one deadline, and the server remembers the result for longer than that, so that
+//! whoever got no answer can ask.
 //!
 //! The bounds: two clients with one call each, six ticks, at most two answers that are lost. The
 //! order of execution is any, also after the caller has given up waiting for the answer.
@@ -18,13 +18,13 @@ use crate::table::Model;
 
 /// For so many ticks after its deadline the result of an operation is remembered.
 const REMEMBERED: u8 = 2;
-/// Ticks within which an addition has to be executed.
-const TIME_TO_ADD: u8 = 2;
+/// Ticks within which a call has to be executed.
+const TIME_TO_EXECUTE: u8 = 2;
 
 /// A rule, broken. What is done instead is in `RULES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Switch {
-    SetReturnsAtOnce,
+    SetsWithoutId,
     AddsWithoutId,
     CopiesHaveOwnDeadlines,
     ForgetsAtDeadline,
@@ -63,7 +63,7 @@ const BOTH: Scope =
 const SCOPES: &[Scope] = &[SETS, ADDS, BOTH];
 
 const RULES: &[(Switch, &str, Scope)] = &[
-    (Switch::SetReturnsAtOnce, "set_permits returns while a copy may still be executed", SETS),
+    (Switch::SetsWithoutId, "set_permits has no operation id", SETS),
     (Switch::AddsWithoutId, "add_permits has no operation id", ADDS),
     (Switch::CopiesHaveOwnDeadlines, "each copy of add_permits has a deadline of its own", ADDS),
     (Switch::ForgetsAtDeadline, "an operation is forgotten at its deadline", ADDS),
@@ -73,7 +73,7 @@ const RULES: &[(Switch, &str, Scope)] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     NotCalled,
-    /// On the wire; the deadlines of earlier copies are not past this.
+    /// On the wire.
     Sent,
     /// No answer came.
     Unanswered,
@@ -83,9 +83,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Client {
     phase: Phase,
-    /// The last deadline of its copies that may still be executed.
-    copies_until: u8,
-    /// An addition has to be executed by then.
+    /// Its call has to be executed by then.
     deadline: u8,
 }
 
@@ -109,8 +107,8 @@ pub struct State {
     clients: Vec<Client>,
     wire: Vec<Message>,
     unknown: u8,
-    /// Checks only: additions that were executed.
-    added: Vec<u8>,
+    /// Checks only: whose calls were executed.
+    executed: Vec<u8>,
     was_set: bool,
     flaw: Option<&'static str>,
 }
@@ -130,18 +128,22 @@ impl Numbers {
 
     fn send(&self, state: &mut State, who: u8) {
         let now = state.now;
-        let call = self.scope.calls[usize::from(who)];
         let client = &mut state.clients[usize::from(who)];
         if client.phase == Phase::NotCalled {
-            client.deadline = now + TIME_TO_ADD;
+            client.deadline = now + TIME_TO_EXECUTE;
         }
         client.phase = Phase::Sent;
-        let not_after = match call {
-            Call::Add(_) if !self.breaks(Switch::CopiesHaveOwnDeadlines) => client.deadline,
-            _ => now + 1,
-        };
+        let own = self.breaks(Switch::CopiesHaveOwnDeadlines);
+        let not_after = if own { now + 1 } else { client.deadline };
         state.wire.push(Message { client: who, not_after, awaited: true, answer: None });
         state.wire.sort_unstable();
+    }
+
+    fn has_id(&self, call: Call) -> bool {
+        !self.breaks(match call {
+            Call::Set(_) => Switch::SetsWithoutId,
+            Call::Add(_) => Switch::AddsWithoutId,
+        })
     }
 
     /// Executes a command. Whether it was done.
@@ -149,7 +151,7 @@ impl Numbers {
         let (who, now) = (message.client, state.now);
         let call = self.scope.calls[usize::from(who)];
         let known = state.operations.iter().any(|(operation, _)| *operation == who);
-        if matches!(call, Call::Add(_)) && known && !self.breaks(Switch::AddsWithoutId) {
+        if known && self.has_id(call) {
             return true;
         }
         if now > message.not_after {
@@ -161,57 +163,37 @@ impl Numbers {
             Call::Add(by) => number + by,
         });
         state.was_set = true;
-        match call {
-            Call::Set(_) => {
-                if state.clients[usize::from(who)].phase == Phase::Returned {
-                    state.flaw = Some("a call that has returned changes the number once more");
-                }
-            }
-            Call::Add(_) => {
-                if state.added.contains(&who) {
-                    state.flaw = Some("one call adds twice");
-                }
-                state.added.push(who);
-                state.added.sort_unstable();
-                let more = if self.breaks(Switch::ForgetsAtDeadline) { 0 } else { REMEMBERED };
-                state.operations.push((who, message.not_after + more));
-                state.operations.sort_unstable();
-            }
+        if state.executed.contains(&who) {
+            state.flaw = Some("one call changes the number twice");
         }
+        state.executed.push(who);
+        state.executed.sort_unstable();
+        let more = if self.breaks(Switch::ForgetsAtDeadline) { 0 } else { REMEMBERED };
+        state.operations.push((who, message.not_after + more));
+        state.operations.sort_unstable();
         true
     }
 
+    /// Late, and not remembered: it was never executed, and cannot be any more. Nobody knows if the
+    /// server was asked after the time for which it remembers.
     fn hear(&self, state: &mut State, message: &Message, (done, time): (bool, u8)) -> Step {
         let who = message.client;
         let client = &mut state.clients[usize::from(who)];
-        match self.scope.calls[usize::from(who)] {
-            Call::Set(_) if !done => client.phase = Phase::Unanswered,
-            Call::Set(_) => {
-                let over = time > client.copies_until || self.breaks(Switch::SetReturnsAtOnce);
-                client.phase = if over { Phase::Returned } else { Phase::Unanswered };
-            }
-            // Late, and not remembered: it was never executed, and cannot be any more. Nobody knows
-            // if the server was asked after the time for which it remembers.
-            Call::Add(_) => {
-                client.phase = Phase::Returned;
-                let would_know = time <= client.deadline + REMEMBERED;
-                if !done && would_know && state.added.contains(&who) {
-                    state.flaw = Some("a caller is told that nothing was added, but it was");
-                }
-            }
+        client.phase = Phase::Returned;
+        let would_know = time <= client.deadline + REMEMBERED;
+        if !done && would_know && state.executed.contains(&who) {
+            state.flaw = Some("a caller is told that nothing was done, but it was");
         }
         Step::new(who, if done { "hears that it is done" } else { "hears that it was too late" })
     }
 
     fn hear_nothing(&self, state: &mut State, message: &Message) {
-        let client = &mut state.clients[usize::from(message.client)];
-        client.copies_until = client.copies_until.max(message.not_after);
-        client.phase = Phase::Unanswered;
+        state.clients[usize::from(message.client)].phase = Phase::Unanswered;
     }
 
     /// When it may no longer ask, a caller is told that nobody knows.
-    fn may_ask(&self, client: &Client, call: Call, now: u8) -> bool {
-        matches!(call, Call::Set(_)) || now <= client.deadline + REMEMBERED
+    fn may_ask(&self, client: &Client, now: u8) -> bool {
+        now <= client.deadline + REMEMBERED
     }
 }
 
@@ -219,7 +201,7 @@ impl Protocol for Numbers {
     type State = State;
 
     fn start(&self) -> State {
-        let client = Client { phase: Phase::NotCalled, copies_until: 0, deadline: 0 };
+        let client = Client { phase: Phase::NotCalled, deadline: 0 };
         State {
             now: 1,
             number: None,
@@ -227,7 +209,7 @@ impl Protocol for Numbers {
             clients: self.scope.calls.iter().map(|_| client).collect(),
             wire: Vec::new(),
             unknown: self.scope.unknown,
-            added: Vec::new(),
+            executed: Vec::new(),
             was_set: false,
             flaw: None,
         }
@@ -277,10 +259,9 @@ impl Protocol for Numbers {
             }
         }
         for (who, client) in (0..).zip(&state.clients) {
-            let call = self.scope.calls[usize::from(who)];
             let sends = match client.phase {
                 Phase::NotCalled => true,
-                Phase::Unanswered => self.may_ask(client, call, state.now),
+                Phase::Unanswered => self.may_ask(client, state.now),
                 Phase::Sent | Phase::Returned => false,
             };
             if sends {

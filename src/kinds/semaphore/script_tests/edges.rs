@@ -23,6 +23,7 @@ pub(super) const CHECKS: &[Edge] = &[
     ("one_script_gives_up_a_thousand_places", check_many_places),
     ("fields_say_what_is_wanted", check_fields),
     ("permits_that_are_kept_end_at_the_given_time", check_free_at),
+    ("a_number_is_remembered_for_its_time", check_memory),
 ];
 
 const NO: &str = "! NOPERM no";
@@ -89,7 +90,7 @@ const REFUSALS: &[Refused] = &[
         "set_permits set 7 2 soon 9M ch PUBLISH",
         &["PUBLISH"],
         "1 T 7",
-        "lock={kind:semaphore,permits:7} permits=(a:1:1:1:@5)@5",
+        "lock={kind:semaphore,permits:7} operation=7@86 permits=(a:1:1:1:@5)@5",
         "",
     ),
     // Who is first is not known, or cannot be taken out of the line: nobody overtakes.
@@ -366,12 +367,12 @@ const REFUSALS: &[Refused] = &[
         "fence=9000000000000001 lock={kind:semaphore}@3",
         "",
     ),
-    // The number, and what is remembered of an addition.
+    // The number, and what is remembered of it.
     ("", "set_permits set 7 2 soon 9M ch PUBLISH", &["HMGET"], NO, "=", ""),
     ("", "set_permits add 7 2 soon 9M ch PUBLISH", &["GET"], NO, "=", ""),
     ("", "set_permits add 7 2 soon 9M ch PUBLISH", &["SET"], NO, "=", ""),
     ("", "set_permits add 7 2 soon 9M ch PUBLISH", &["HSET"], NO, "=", ""),
-    ("operation=5", "set_permits set 7 2 soon 9M ch PUBLISH", &["HSET"], NO, "=", ""),
+    ("", "set_permits set 7 2 soon 9M ch PUBLISH", &["HSET"], NO, "=", ""),
     // Who leaves the line is told so all the same.
     (
         "line=(a:3:2:5)@12s lock={kind:semaphore}@5",
@@ -589,6 +590,29 @@ fn check_free_at(memory: &mut Memory) {
         let call = format!("release_at a:1:1 {free_at} 3M ch PUBLISH");
         let seen = observe(memory, &parse_call(&SUITE, &call), &mut Times::default());
         assert_eq!((&*seen.reply, &*seen.keys), (reply, after), "{left}");
+    }
+}
+
+/// What an operation has made is kept for so long after its deadline, and for a day at most.
+fn check_memory(memory: &mut Memory) {
+    for how in ["set", "add"] {
+        for (ahead_us, keep, kept) in [
+            (0, 7, 7),
+            (5_000_000, 10_000, 15_000),
+            (1_999, 7, 8),
+            (1_000_000, 86_398_999, 86_399_999),
+            (1_000_000, 86_399_000, 86_400_000),
+            (1_000_000, 86_399_001, 86_400_000),
+            (1_000_000, 86_400_000, 86_400_000),
+        ] {
+            set_up(memory, "");
+            let deadline = memory.next_time() + ahead_us;
+            let call = format!("set_permits {how} 7 2 {deadline} {keep} ch PUBLISH");
+            memory.run(&parse_call(&SUITE, &call)).unwrap();
+            let dump = memory.dump();
+            let operation = dump.iter().find(|dumped| dumped.key == "operation").unwrap();
+            assert_eq!(operation.pttl, Some(kept), "{call}");
+        }
     }
 }
 

@@ -560,12 +560,10 @@ fn set_permits(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Found {
         Err(bad) => return Ok(bad),
     };
     let operation = keys[1];
-    if adds {
-        match server.keys.get(operation).map(|key| &key.value) {
-            None => {}
-            Some(Stored::Text(made)) => return Ok(answer(1, &[made.parse().unwrap()])),
-            Some(_) => return Err(WRONG_TYPE.to_owned()),
-        }
+    match server.keys.get(operation).map(|key| &key.value) {
+        None => {}
+        Some(Stored::Text(made)) => return Ok(answer(1, &[made.parse().unwrap()])),
+        Some(_) => return Err(WRONG_TYPE.to_owned()),
     }
     if server.now_us > not_after {
         return Ok(answer(-1, &[]));
@@ -578,11 +576,10 @@ fn set_permits(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Found {
     if number > MOST_PERMITS {
         return Ok(answer(-6, &[known]));
     }
-    if adds {
-        let ends_ms = Some(server.now_ms() + memory);
-        let key = Key { value: Stored::Text(number.to_string()), ends_ms };
-        server.keys.insert(operation.to_owned(), key);
-    }
+    let kept = ((not_after - server.now_us) / 1_000 + memory).min(LONGEST_LEASE);
+    let ends_ms = Some(server.now_ms() + kept);
+    let key = Key { value: Stored::Text(number.to_string()), ends_ms };
+    server.keys.insert(operation.to_owned(), key);
     set_number(server, place.lock, number);
     server.publish(place.channel, place.sharded, "0");
     Ok(answer(1, &[number]))

@@ -838,31 +838,39 @@ pub(super) const SET_PERMITS: &[Row] = &[
         "",
         "set_permits set 7 2 soon 9M ch PUBLISH",
         "1 T 7",
-        "lock={kind:semaphore,permits:7}",
+        "lock={kind:semaphore,permits:7} operation=7@86",
         "ch=0",
     ),
     (
         "lock={kind:semaphore}@5 permits=(a:1:2:1:@5)@5",
         "set_permits set 1000000 2 soon 9M ch SPUBLISH",
         "1 T 1000000",
-        "lock={kind:semaphore,permits:1000000} permits=(a:1:2:1:@5)@5",
+        "lock={kind:semaphore,permits:1000000} operation=1000000@86 permits=(a:1:2:1:@5)@5",
         "ch=0 sharded",
     ),
     // Nobody loses permits.
     (
-        "lock={kind:semaphore,permits:4} operation=9@5 permits=(a:2:4:1:@5,a:2:4:2:@5)@5",
+        "lock={kind:semaphore,permits:4} permits=(a:2:4:1:@5,a:2:4:2:@5)@5",
         "set_permits set 1 2 soon 9M nobody PUBLISH",
         "1 T 1",
-        "lock={kind:semaphore,permits:1} operation=9@5 permits=(a:2:4:1:@5,a:2:4:2:@5)@5",
+        "lock={kind:semaphore,permits:1} operation=1@86 permits=(a:2:4:1:@5,a:2:4:2:@5)@5",
         "",
     ),
     ("", "set_permits set 7 2 late 9M ch PUBLISH", "-1 T", "=", ""),
+    // A copy that comes late does not undo what was set since.
+    (
+        "lock={kind:semaphore,permits:4} operation=9@5",
+        "set_permits set 9 2 soon 9M nobody PUBLISH",
+        "1 T 9",
+        "=",
+        "",
+    ),
     // To the number that was set, else to one's own; once.
     (
         "",
         "set_permits add 3 2 soon 9M ch PUBLISH",
         "1 T 5",
-        "lock={kind:semaphore,permits:5} operation=5@9",
+        "lock={kind:semaphore,permits:5} operation=5@86",
         "ch=0",
     ),
     (
@@ -891,7 +899,7 @@ pub(super) const SET_PERMITS: &[Row] = &[
         "lock={kind:semaphore,permits:999999}",
         "set_permits add 1 2 soon 9M ch PUBLISH",
         "1 T 1000000",
-        "lock={kind:semaphore,permits:1000000} operation=1000000@9",
+        "lock={kind:semaphore,permits:1000000} operation=1000000@86",
         "ch=0",
     ),
     (
