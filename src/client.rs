@@ -177,8 +177,12 @@ impl LockClient {
     /// As [`reentrant_lock`](Self::reentrant_lock). [`Error::InvalidOption`] if the number is not
     /// allowed, or in the profile [`Redisson`](crate::WireProfile::Redisson).
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
-        let name = LockName::new(&self.prefix.before(name.as_ref()))?.of_kind(Kind::Semaphore);
-        Semaphore::new(name, permits, &self.shared)
+        Semaphore::new(self.semaphore_name(name.as_ref())?, permits, &self.shared)
+    }
+
+    fn semaphore_name(&self, name: &str) -> Result<LockName> {
+        let name = LockName::new(&self.prefix.before(name))?.of_kind(Kind::Semaphore);
+        Semaphore::check_profile(self.shared.config().profile).map(|()| name)
     }
 
     fn latch_name(&self, name: &str) -> Result<LockName> {
@@ -319,6 +323,34 @@ impl LockClient {
     /// ```
     pub async fn preflight_latch(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
         let name = self.latch_name(name.as_ref())?;
+        preflight(&self.shared, &name, self.topology).await
+    }
+
+    /// Checks the same for the [semaphore](crate::Semaphore) of that name, with the scripts, keys and
+    /// channel of a semaphore.
+    ///
+    /// It does not disturb a semaphore that is in use: the key of the name is only read, and its
+    /// channel only subscribed. The scripts run on another name that begins with this one, and their
+    /// effects are undone. A number is not set there, because it would stay for good.
+    ///
+    /// # Errors
+    ///
+    /// As [`semaphore`](Self::semaphore), and [`Error::Closed`] after a shutdown or in a forked child.
+    /// Everything that is wrong with the server is a finding in the report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the check. The keys under its own name are gone after 20 s.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let report = client.preflight_semaphore("exports").await?;
+    /// assert!(report.is_usable(), "{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preflight_semaphore(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        let name = self.semaphore_name(name.as_ref())?;
         preflight(&self.shared, &name, self.topology).await
     }
 

@@ -28,8 +28,8 @@
                              tickets
     {-1, time}               late: nothing done
     {-4, time, what}         conflict: 1 not a hash, 4 read-write lock, 5 fence counter not a number,
-                             6 line not a sorted set, 8 a hash that is no semaphore, 9 permits not a
-                             sorted set
+                             6 line not a sorted set, 8 another hash, 9 permits not a sorted set,
+                             10 count-down latch, 12 lock
     {-5, time}               without the line's key, and nothing is reserved for this hold
     {-6, time, number}       there are only so many; the hold has left the line
     {-9, time, n}            ARGV[n] not allowed
@@ -40,6 +40,7 @@
 -- include semaphore/body/permits.lua
 -- include semaphore/body/take.lua
 -- include semaphore/body/pass_on.lua
+-- include semaphore/body/other.lua
 -- include semaphore/body/look.lua
 
 -- How long the line lives after the last attempt of somebody who waits, and how long a place keeps

@@ -8,9 +8,11 @@
     {4, time, pttl, number, taken}
                               a semaphore, or nothing at all; number -1: nobody has set it
     {2, time, pttl, type}     a value that is not a hash
-    {3, time, pttl}           a read-write lock
-    {5, time, pttl}           another hash
+    {6, time, pttl, what}     another kind: 4 a read-write lock, 8 another hash, 10 a count-down latch,
+                              12 a lock
 ]]
+-- include semaphore/body/other.lua
+
 local lock, permits = KEYS[1], KEYS[2]
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -19,8 +21,8 @@ local kind = redis.call("TYPE", lock).ok
 local pttl = redis.call("PTTL", lock)
 local number = -1
 if kind == "hash" then
-  if redis.call("HEXISTS", lock, "mode") == 1 then return {3, now, pttl} end
-  if redis.call("HGET", lock, "kind") ~= "semaphore" then return {5, now, pttl} end
+  local found = redis.call("HGET", lock, "kind")
+  if found ~= "semaphore" then return {6, now, pttl, other_hash(lock, found)} end
   number = tonumber(redis.call("HGET", lock, "permits")) or -1
 elseif kind ~= "none" then
   return {2, now, pttl, kind}

@@ -16,10 +16,12 @@
   Returns {code, time in us, ...}
     {1, time, number}  how many this operation has made
     {-1, time}         late: nothing done
-    {-4, time, what}   conflict: 1 not a hash, 4 read-write lock, 8 a hash that is no semaphore
+    {-4, time, what}   conflict: 1 not a hash, 4 read-write lock, 8 another hash, 10 count-down latch,
+                       12 lock
     {-6, time, number} there would be too many; there are so many
     {-9, time, n}      ARGV[n] not allowed
 ]]
+-- include semaphore/body/other.lua
 -- include semaphore/body/look.lua
 -- include latch/body/memory.lua
 

@@ -369,17 +369,19 @@ impl Puppet {
 
     fn preflight(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
         let name = words.name()?;
-        let is_latch = match words.next() {
-            None | Some("kind=lock") => false,
-            Some("kind=latch") => true,
+        let kind = match words.next() {
+            None | Some("kind=lock") => "lock",
+            Some("kind=latch") => "latch",
+            Some("kind=permit") => "permit",
             Some(word) => return Err(Failure::bad(format!("not an option here: {word}"))),
         };
         words.end()?;
         let client = self.client.clone();
         self.spawn(id, async move {
-            let report = match is_latch {
-                true => client.preflight_latch(&name).await?,
-                false => client.preflight(&name).await?,
+            let report = match kind {
+                "latch" => client.preflight_latch(&name).await?,
+                "permit" => client.preflight_semaphore(&name).await?,
+                _ => client.preflight(&name).await?,
             };
             let finding = |finding: &Finding| {
                 let severity = finding.severity.as_str();

@@ -17,7 +17,8 @@ pub(crate) const MAX_NAME_BYTES: usize = 512;
 const FENCE_PREFIX: &str = "redisson_lock_fence:";
 /// The beginning of the key of a waiting line.
 pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
-const HEARD_PREFIX: &str = "redisson_lock_heard";
+/// The beginning of the key of those in line that were heard of.
+pub(crate) const HEARD_PREFIX: &str = "redisson_lock_heard";
 /// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
 /// so.
 const RESERVED: [&str; 5] =

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::name::HEARD_PREFIX;
 use crate::base::name::LINE_PREFIX;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
@@ -42,6 +43,8 @@ pub(super) const ON_LINE: [&str; 5] = ["zadd", "zrem", "zscore", "zrange", "zcou
 /// What scripts call on latches beside that.
 const ON_LATCH: [&str; 3] = ["hmget", "hincrby", "del"];
 const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
+/// What scripts call on semaphores beside that.
+const ON_SEMAPHORE: [&str; 5] = ["hmget", "del", "zcard", "zrangebyscore", "zremrangebyscore"];
 /// To find the slots, and to follow a slot that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
@@ -81,6 +84,7 @@ pub struct RequiredAcl {
     sharding: Sharding,
     database: bool,
     latches: bool,
+    semaphores: bool,
 }
 
 impl RequiredAcl {
@@ -113,6 +117,7 @@ impl RequiredAcl {
             sharding: Sharding::default(),
             database: false,
             latches: false,
+            semaphores: false,
         })
     }
 
@@ -164,6 +169,17 @@ impl RequiredAcl {
         self
     }
 
+    /// Whether the names are those of [semaphores](crate::Semaphore), too. Default: no. There are none
+    /// in the profile `Redisson`.
+    pub fn semaphores(mut self, semaphores: bool) -> Self {
+        self.semaphores = semaphores;
+        self
+    }
+
+    fn has_semaphores(&self) -> bool {
+        self.semaphores && self.profile.has_lines()
+    }
+
     /// The rules alone, without a user and a password: `~orders:*`, `&redisson_lock__client:*`,
     /// `+evalsha` and so on.
     pub fn rules(&self) -> Vec<String> {
@@ -210,8 +226,11 @@ impl RequiredAcl {
         if self.profile.has_lines() {
             keys.extend(self.patterns.iter().flat_map(Pattern::lines));
         }
-        if self.latches {
+        if self.latches || self.has_semaphores() {
             keys.extend(self.patterns.iter().flat_map(Pattern::operations));
+        }
+        if self.has_semaphores() {
+            keys.extend(self.patterns.iter().flat_map(Pattern::permits));
         }
         keys
     }
@@ -223,6 +242,9 @@ impl RequiredAcl {
         if self.latches {
             let channel = |pattern: &Pattern| latch_channel_around(&pattern.to_string());
             channels.extend(self.patterns.iter().map(channel));
+        }
+        if self.has_semaphores() {
+            channels.extend(self.patterns.iter().flat_map(Pattern::semaphore_channels));
         }
         channels
     }
@@ -237,6 +259,10 @@ impl RequiredAcl {
             _ if !self.latches => {}
             WireProfile::Native => commands.extend(ON_LATCH),
             WireProfile::Redisson => commands.extend(ON_LATCH_OF_REDISSON),
+        }
+        if self.has_semaphores() {
+            let known = |command: &&str| commands.contains(command);
+            commands.extend(ON_SEMAPHORE.iter().filter(|it| !known(it)).collect::<Vec<_>>());
         }
         if in_cluster {
             commands.extend(IN_CLUSTER);
@@ -369,10 +395,23 @@ impl Pattern {
         self.spelled(&format!("{LINE_PREFIX}__{{{self}}}"), &format!("{LINE_PREFIX}:"))
     }
 
-    /// Where the outcomes of operations on latches of these names are kept.
+    /// Where the outcomes of operations on these names are kept.
     fn operations(&self) -> Vec<String> {
         let of_names = self.spelled(&format!("redisson_latch_op:{{{self}}}"), "redisson_latch_op:");
         of_names.into_iter().map(|key| format!("{key}:*")).collect()
+    }
+
+    /// The permits of semaphores of these names, and who waits for them.
+    fn permits(&self) -> Vec<String> {
+        let of_names = self.spelled(&format!("{{{self}}}"), "");
+        let permits = of_names.into_iter().map(|key| format!("{key}:timeout"));
+        let heard =
+            self.spelled(&format!("{HEARD_PREFIX}__{{{self}}}"), &format!("{HEARD_PREFIX}:"));
+        permits.chain(heard).collect()
+    }
+
+    fn semaphore_channels(&self) -> Vec<String> {
+        self.spelled(&format!("redisson_sc:{{{self}}}"), "redisson_sc:")
     }
 
     /// Channels or keys that contain the names: `without_brace` for names without a brace; those

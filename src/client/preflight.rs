@@ -1,4 +1,5 @@
-//! Checks whether a server, and what the user may do there, is fit for a lock or a latch.
+//! Checks whether a server, and what the user may do there, is fit for a lock, a latch or a
+//! semaphore.
 //!
 //! What differs from kind to kind is in a [`Plan`] for each: its keys and channels with the commands
 //! that are used on them, a rehearsal of its scripts, and how its key is looked at.
@@ -7,6 +8,7 @@ mod latch;
 mod plan;
 mod reentrant;
 mod report;
+mod semaphore;
 mod server;
 
 pub use report::Finding;

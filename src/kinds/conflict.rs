@@ -54,6 +54,7 @@ pub(crate) fn conflict(what: i64) -> Option<&'static str> {
         3 => WITHOUT_END,
         10 => "a count-down latch",
         11 => "a semaphore",
+        12 => "a lock",
         _ => return None,
     })
 }

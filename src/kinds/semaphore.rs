@@ -10,7 +10,8 @@ use crate::kinds::reentrant;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "semaphore/acquire",
-    includes "semaphore/body/permits", "semaphore/body/take", "semaphore/body/pass_on", "semaphore/body/look"
+    includes "semaphore/body/permits", "semaphore/body/take", "semaphore/body/pass_on", "semaphore/body/other",
+    "semaphore/body/look"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "semaphore/release",
@@ -28,9 +29,10 @@ pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
 );
 pub(crate) static SET_PERMITS: LazyLock<Script> = script!(
     "semaphore/set_permits",
-    includes "semaphore/body/look", "latch/body/memory"
+    includes "semaphore/body/other", "semaphore/body/look", "latch/body/memory"
 );
-pub(crate) static INSPECT: Script = script!("semaphore/inspect");
+pub(crate) static INSPECT: LazyLock<Script> =
+    script!("semaphore/inspect", includes "semaphore/body/other");
 
 /// A hand-off is never sent, nor are releases of many.
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {

@@ -88,6 +88,9 @@ const MOST_AT_ONCE: u32 = 1_000;
 /// the channel is `redisson_sc:{name}`. `set_permits` and `add_permits` write
 /// `redisson_latch_op:{name}:<id>`. When nobody holds and nobody waits, only a number that was set is
 /// left.
+///
+/// [`RequiredAcl::semaphores`](crate::RequiredAcl::semaphores) adds the permissions for these.
+/// [`preflight_semaphore`](crate::LockClient::preflight_semaphore) checks a server and them.
 #[derive(Clone)]
 pub struct Semaphore {
     name: LockName,
@@ -99,12 +102,17 @@ pub struct Semaphore {
 impl Semaphore {
     pub(crate) fn new(name: LockName, permits: u32, shared: &Arc<Shared>) -> Result<Self> {
         shared.check_process().map_err(|error| error.of_lock(name.as_str()))?;
-        if shared.config().profile != WireProfile::Native {
-            let (given, allowed) = ("redisson".to_owned(), "native for a semaphore".to_owned());
-            return Err(Error::InvalidOption { option: "profile", given, allowed });
-        }
         check_number(permits, MOST_PERMITS)?;
         Ok(Self { name, own: permits, shared: Arc::clone(shared) })
+    }
+
+    /// There is none in the profile `Redisson`.
+    pub(crate) fn check_profile(profile: WireProfile) -> Result<()> {
+        if profile == WireProfile::Native {
+            return Ok(());
+        }
+        let (given, allowed) = ("redisson".to_owned(), "native for a semaphore".to_owned());
+        Err(Error::InvalidOption { option: "profile", given, allowed })
     }
 
     /// The name of the semaphore.

@@ -35,6 +35,12 @@ async fn look_at_latch(client: &LockClient, name: &str) -> PreflightReport {
     report
 }
 
+async fn look_at_semaphore(client: &LockClient, name: &str) -> PreflightReport {
+    let report = timeout(BOUND, client.preflight_semaphore(name)).await.expect("an end").unwrap();
+    println!("{report}\n");
+    report
+}
+
 fn finding(report: &PreflightReport, topic: &str, severity: Severity, words: &str) {
     let mut found = report.about(topic).filter(|finding| finding.severity == severity);
     assert!(
@@ -96,10 +102,11 @@ async fn every_script_is_run() {
     let server = RedisServer::start();
     let client = LockClient::connect(&server.url()).await.unwrap();
     let mut connection = server.connection();
-    for (kind, count) in [("reentrant", 8), ("latch", 4)] {
+    for (kind, count) in [("reentrant", 8), ("latch", 4), ("semaphore", 7)] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
         let _ = match kind {
             "latch" => look_at_latch(&client, NAME).await,
+            "semaphore" => look_at_semaphore(&client, NAME).await,
             _ => look_at(&client, NAME).await,
         };
         let scripts = look::scripts_of(kind);
@@ -227,6 +234,93 @@ async fn every_missing_permission_of_a_latch_is_found() {
         let left = look::keys(&mut connection);
         assert!(left.iter().all(|key| key.starts_with("redisson_latch_op:{")), "{left:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_is_checked_with_its_own_scripts_and_not_disturbed() {
+    let server = RedisServer::start();
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    let mut connection = server.connection();
+    let report = look_at_semaphore(&client, NAME).await;
+    assert!(report.is_usable(), "{report}");
+    assert!(report.to_string().starts_with(r#"preflight of semaphore "orders:42": note"#));
+    finding(&report, "scripts", Severity::Ok, "every script was run");
+    finding(&report, "channels", Severity::Ok, "messages come through");
+    finding(&report, "key", Severity::Ok, "no permit is held");
+    assert_eq!(look::keys(&mut connection), [""; 0], "nothing is left");
+    let permit = client.semaphore(NAME, 2).unwrap().acquire().await.unwrap();
+    let before = look::dump(&mut connection);
+    let report = look_at_semaphore(&client, NAME).await;
+    finding(&report, "key", Severity::Ok, "permits are held");
+    let keys = |dump: std::collections::BTreeMap<String, _>| dump.into_keys().collect::<Vec<_>>();
+    assert_eq!(keys(look::dump(&mut connection)), keys(before));
+    permit.verify().await.unwrap();
+    permit.release().await.unwrap();
+
+    redis::cmd("RPUSH").arg(NAME).arg("data").exec(&mut connection).unwrap();
+    finding(&look_at_semaphore(&client, NAME).await, "key", Severity::Error, "not a hash");
+    redis::cmd("DEL").arg(NAME).exec(&mut connection).unwrap();
+    config(&mut connection, "maxmemory", "1");
+    let report = look_at_semaphore(&client, NAME).await;
+    finding(&report, "scripts", Severity::Error, "raise maxmemory");
+    let refused = client.preflight_semaphore("a\nb").await;
+    assert!(matches!(refused, Err(Error::InvalidName { .. })));
+}
+
+/// Whatever a user may not do that a semaphore needs is found, and named.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_missing_permission_of_a_semaphore_is_found() {
+    if !has_redis_7("redis.acl_check_cmd") {
+        return;
+    }
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let acl = RequiredAcl::new(["orders:*"]).unwrap().semaphores(true);
+    // What a client needs before it can ask, and what only locks and names with braces need.
+    let others = [
+        "resetchannels",
+        "+ping",
+        "+info",
+        "+time",
+        "+eval",
+        "+evalsha",
+        "+unsubscribe",
+        "+hlen",
+        "+hkeys",
+        "+hgetall",
+        "&redisson_lock__channel__{orders:*}",
+        "~redisson_lock_fence:{*}",
+    ];
+    let is_of_braces = |rule: &str| rule.contains("orders:*{*") || rule.contains(":orders:*");
+    let removed = acl.rules().into_iter();
+    let removed = removed.filter(|rule| !others.contains(&&**rule) && !is_of_braces(rule));
+    let removed: Vec<_> = std::iter::once(None).chain(removed.map(Some)).collect();
+    assert!(removed.len() > 25, "{removed:?}");
+    for without in removed {
+        let mut rules = acl.rules();
+        rules.retain(|rule| Some(rule) != without.as_ref());
+        let mut user = redis::cmd("ACL");
+        user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(rules);
+        user.exec(&mut connection).unwrap();
+        let url = format!("redis://u:pw@{}", server.address());
+        let client = match LockClient::connect(&url).await {
+            Ok(client) => client,
+            Err(Error::Denied { .. }) if without.is_some() => continue,
+            Err(error) => panic!("without {without:?}: {error}"),
+        };
+        let report = look_at_semaphore(&client, NAME).await;
+        assert_eq!(report.is_usable(), without.is_none(), "without {without:?}: {report}");
+        if let Some(rule) = without {
+            let word = match rule.split_at(1) {
+                ("+", command) => format!("the command {command}"),
+                (_, target) => target.trim_end_matches(":*").replace('*', "42"),
+            };
+            finding(&report, "permissions", Severity::Error, &word);
+            finding(&report, "permissions", Severity::Error, "semaphores(true)");
+        }
+        client.shutdown(BOUND).await.unwrap();
+    }
+    assert_eq!(look::keys(&mut connection), [""; 0], "nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! The semaphore, on a real server.
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,6 +9,9 @@ use std::time::Duration;
 use redis::Connection;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::LossReason;
+use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Result;
 use redis_reentrant_lock::SemaphorePermit;
 use tokio::task::JoinHandle;
@@ -16,10 +20,13 @@ use tokio::time::timeout;
 use crate::support::client::builder;
 use crate::support::client::connect;
 use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
 use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
+use crate::support::topology::Topology;
 
 const NAME: &str = "exports:7";
 const PERMITS: &str = "{exports:7}:timeout";
@@ -232,4 +239,445 @@ async fn what_cannot_be_is_refused_before_anything_is_sent() {
     assert!(client.semaphore(NAME, 1_000_000).is_ok());
     let name = client.semaphore("", 1).unwrap_err();
     assert!(matches!(name, Error::InvalidName { .. }), "{name:?}");
+}
+
+/// A task that waits for so many permits, notes that it has them, and gives them back.
+fn notes(
+    client: &LockClient,
+    number: u32,
+    permits: u32,
+    order: &Order,
+    at: usize,
+) -> JoinHandle<()> {
+    let (semaphore, order) = (client.semaphore(NAME, number).unwrap(), Arc::clone(order));
+    tokio::spawn(async move {
+        let permits = semaphore.acquire_many(permits).await.unwrap();
+        order.lock().unwrap().push(at);
+        permits.release().await.unwrap();
+    })
+}
+
+type Order = Arc<Mutex<Vec<usize>>>;
+
+/// Of two that follow each other, never both fit, so that the order of the grants is that of the
+/// releases.
+#[tokio::test]
+async fn who_came_first_is_served_first_between_clients_and_within_one() {
+    let server = RedisServer::start();
+    let clients = [client(&server).await, client(&server).await];
+    let all = held(&clients[0], 3, 3).await;
+    let order = Order::default();
+    let mut tasks = Vec::new();
+    for (at, wanted) in [3, 1, 3, 2, 2, 3, 1, 3].into_iter().enumerate() {
+        tasks.push(notes(&clients[at / 2 % 2], 3, wanted, &order, at));
+        so_many_stand_in_line(&server, at + 1).await;
+    }
+    all.release().await.unwrap();
+    for task in tasks {
+        timeout(BOUND, task).await.expect("served").unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    leaves_nothing(&server, &clients[0]).await;
+}
+
+/// While others come and go for ever, who wants all of them is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_want_of_all_is_served_while_others_come_and_go() {
+    let server = RedisServer::start();
+    let (ones, all) = (client(&server).await, client(&server).await);
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let semaphore = ones.semaphore(NAME, 4).unwrap();
+            tokio::spawn(async move {
+                loop {
+                    let permit = semaphore.acquire().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    so_many_stand_in_line_at_least(&server, 1).await;
+    for _ in 0..5 {
+        held(&all, 4, 4).await.release().await.unwrap();
+    }
+    tasks.into_iter().for_each(|task| task.abort());
+}
+
+async fn so_many_stand_in_line_at_least(server: &RedisServer, number: usize) {
+    let mut redis = server.connection();
+    settles("they stand in line", move || number_in(&mut redis, LINE) >= number).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_permits_of_one_client_are_renewed_in_batches() {
+    const PERMITS_HELD: u32 = 2_000;
+    let server = RedisServer::start();
+    // So that the first renewal is later than the time within which a grant is taken back.
+    let lease = Duration::from_secs(18);
+    let client = builder(&server.url())
+        .command_timeout(Duration::from_secs(1))
+        .lease(lease)
+        .connect()
+        .await
+        .unwrap();
+    let semaphore = client.semaphore(NAME, PERMITS_HELD).unwrap();
+    let tasks: Vec<_> = (0..PERMITS_HELD)
+        .map(|_| {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().await })
+        })
+        .collect();
+    let mut permits = Vec::new();
+    for task in tasks {
+        permits.push(ends(task).await.unwrap());
+    }
+    assert_eq!(semaphore.available().await.unwrap(), 0);
+    assert!(semaphore.try_acquire().await.unwrap().is_err());
+    let before = look::script_runs(&mut server.connection());
+    let renewed = client.stats().renewals;
+    let watched = client.clone();
+    settles("all are renewed", move || {
+        watched.stats().renewals >= renewed + u64::from(PERMITS_HELD)
+    })
+    .await;
+    let runs = look::script_runs(&mut server.connection()) - before;
+    assert!(runs < 200, "{runs} scripts");
+    assert!(permits.iter().all(|permit| permit.is_held()));
+    assert_eq!(number_in(&mut server.connection(), PERMITS), PERMITS_HELD as usize);
+    let released: Vec<_> =
+        permits.into_iter().map(|permit| tokio::spawn(permit.release())).collect();
+    for release in released {
+        timeout(BOUND, release).await.expect("it ends").unwrap().unwrap();
+    }
+    leaves_nothing(&server, &client).await;
+}
+
+#[tokio::test]
+async fn permits_that_are_taken_away_are_lost_and_others_get_them() {
+    let server = RedisServer::start();
+    let (holder, other) = (client(&server).await, client(&server).await);
+    let (two, one) = (held(&holder, 3, 2).await, held(&holder, 3, 1).await);
+    let waiting = waits(&other, 3, 2);
+    so_many_stand_in_line(&server, 1).await;
+    let semaphore = other.semaphore(NAME, 3).unwrap();
+    assert!(semaphore.force_release_from(&two.hold_id()).await.unwrap());
+    let lost = timeout(BOUND, two.lost()).await.expect("it is told");
+    assert_eq!(lost, LossReason::ForceUnlocked);
+    assert!(!two.is_held());
+    let error = two.release().await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+    assert!(one.is_held(), "the other hold of that client stays");
+    one.verify().await.unwrap();
+    let waiting = ends(waiting).await.unwrap();
+    assert!(!semaphore.force_release_from(&format!("{}:1:1", one.hold_id())).await.is_ok());
+    assert!(semaphore.force_release_from(&waiting.hold_id()).await.unwrap());
+    assert!(!semaphore.force_release_from(&waiting.hold_id()).await.unwrap(), "it is gone");
+
+    // One of its permits is gone: all are lost.
+    let three = held(&holder, 100, 3).await;
+    let member = format!("{}:2", three.hold_id());
+    let mut redis = server.connection();
+    redis::cmd("ZREM").arg(PERMITS).arg(member).exec(&mut redis).unwrap();
+    let error = three.verify().await.unwrap_err();
+    assert!(error.is_lost(), "{error:?}");
+    assert!(semaphore.force_release_from(&three.hold_id()).await.unwrap(), "two are left");
+    drop((three, waiting));
+    one.release().await.unwrap();
+    leaves_nothing(&server, &holder).await;
+}
+
+#[tokio::test]
+async fn options_of_a_lock_are_options_of_permits() {
+    let server = RedisServer::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let semaphore = client.semaphore(NAME, 3).unwrap();
+    let ms = Duration::from_millis;
+    let options = LockOptions::new;
+    // Kept for a while after the release: just these permits.
+    let kept = semaphore.acquire_with(2, options().at_least(ms(700))).await.unwrap().unwrap();
+    kept.release().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 1);
+    let elsewhere = other.semaphore(NAME, 3).unwrap();
+    assert!(elsewhere.try_acquire_many(2).await.unwrap().is_err());
+    let one = elsewhere.try_acquire().await.unwrap().expect("one is free");
+    let two = elsewhere.acquire_with(2, options().wait(BOUND)).await.unwrap().expect("in time");
+    drop((one, two));
+    settles_free(&server).await;
+
+    // A fixed lease ends by itself, and so does the longest hold.
+    let fixed = semaphore.acquire_with(3, options().lease(ms(300))).await.unwrap().unwrap();
+    assert_eq!(timeout(BOUND, fixed.lost()).await.unwrap(), LossReason::Expired);
+    let held = semaphore.acquire_with(3, options().max_hold(ms(500))).await.unwrap().unwrap();
+    assert!(elsewhere.try_acquire_for(ms(20)).await.unwrap().is_err());
+    assert_eq!(timeout(BOUND, held.lost()).await.unwrap(), LossReason::MaxHold);
+    let late = timeout(BOUND, elsewhere.acquire_many(3)).await.unwrap().unwrap();
+    late.leave_to_lease();
+    assert_eq!(semaphore.available().await.unwrap(), 0, "they are left to their lease");
+    drop((fixed, held));
+}
+
+async fn settles_free(server: &RedisServer) {
+    let mut redis = server.connection();
+    settles("all are free", move || number_in(&mut redis, PERMITS) == 0).await;
+}
+
+#[tokio::test]
+async fn work_runs_while_permits_are_held() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let semaphore = client.semaphore(NAME, 3).unwrap();
+    let left = semaphore.with(async |_| semaphore.available().await.unwrap()).await.unwrap();
+    assert_eq!(left, 2);
+    let now_or_never = LockOptions::new().wait(Duration::ZERO);
+    let left = semaphore
+        .with_options(3, now_or_never, async |permits| {
+            assert_eq!(permits.permits(), 3);
+            let refused = semaphore.with_options(1, now_or_never, async |_| ()).await.unwrap();
+            let words = refused.unwrap_err().to_string();
+            assert_eq!(words, r#"semaphore "exports:7": too few permits are free"#);
+            semaphore.available().await.unwrap()
+        })
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(left, 0);
+    leaves_nothing(&server, &client).await;
+}
+
+/// Each client keeps to its own number, as long as nobody has set one.
+#[tokio::test]
+async fn clients_with_different_numbers_keep_to_their_own() {
+    let server = RedisServer::start();
+    let (small, large) = (client(&server).await, client(&server).await);
+    let (two, five) = (small.semaphore(NAME, 2).unwrap(), large.semaphore(NAME, 5).unwrap());
+    let mut permits = vec![held(&large, 5, 1).await, held(&small, 2, 1).await];
+    assert!(two.try_acquire().await.unwrap().is_err());
+    assert_eq!((two.available().await.unwrap(), five.available().await.unwrap()), (0, 3));
+    permits.push(held(&large, 5, 3).await);
+    assert!(five.try_acquire().await.unwrap().is_err());
+    assert_eq!((two.permits().await.unwrap(), five.permits().await.unwrap()), (2, 5));
+    let error = two.acquire_many(3).await.unwrap_err();
+    assert!(matches!(error, Error::TooManyPermits { wanted: 3, permits: 2, .. }), "{error:?}");
+    five.set_permits(4).await.unwrap();
+    assert_eq!((two.permits().await.unwrap(), five.permits().await.unwrap()), (4, 4));
+    assert!(two.try_acquire().await.unwrap().is_err(), "five are held");
+    permits.pop().unwrap().release().await.unwrap();
+    permits.push(two.try_acquire_many(2).await.unwrap().expect("two of four are free"));
+    let error = five.add_permits(999_997).await.unwrap_err();
+    let words = "permits 999997 is not allowed: it must be at most 999996, because there are 4";
+    assert!(error.to_string().ends_with(words), "{error}");
+    assert_eq!(five.permits().await.unwrap(), 4);
+    assert_eq!(five.add_permits(999_996).await.unwrap(), 1_000_000);
+}
+
+/// Nobody waits, so that nothing is known before the calls.
+#[tokio::test]
+async fn a_number_that_was_set_before_holds_for_all() {
+    let server = RedisServer::start();
+    let (first, second) = (client(&server).await, client(&server).await);
+    first.semaphore(NAME, 1).unwrap().set_permits(3).await.unwrap();
+    let permits = held(&second, 1, 3).await;
+    assert!(first.semaphore(NAME, 9).unwrap().try_acquire().await.unwrap().is_err());
+    permits.release().await.unwrap();
+    settles_free(&server).await;
+    assert_eq!(look::hash(&mut server.connection(), NAME)["permits"], "3");
+}
+
+#[tokio::test]
+async fn who_gives_up_leaves_the_line_to_those_behind() {
+    let server = RedisServer::start();
+    let (holder, first, second) =
+        (client(&server).await, client(&server).await, client(&server).await);
+    let one = held(&holder, 3, 1).await;
+    let large = waits(&first, 3, 3);
+    so_many_stand_in_line(&server, 1).await;
+    let small = waits(&second, 3, 1);
+    so_many_stand_in_line(&server, 2).await;
+    assert!(!small.is_finished(), "who came first wants all three");
+    large.abort();
+    let small = ends(small).await.unwrap();
+    drop((one, small));
+    for client in [&holder, &first, &second] {
+        leaves_nothing(&server, client).await;
+    }
+}
+
+/// A command that was executed and whose answer is lost is sent again, and counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_cost_no_permits_and_count_once() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let client = builder(&proxy.url())
+        .command_timeout(Duration::from_millis(300))
+        .lease(Duration::from_secs(30))
+        .connect()
+        .await
+        .unwrap();
+    let semaphore = client.semaphore(NAME, 3).unwrap();
+    let faults = [Fault::CutBeforeReply, Fault::Mute, Fault::CutBeforeRequest, Fault::Duplicate];
+    let field = format!("{}:", client.id());
+    for fault in faults.iter().cycle().take(12) {
+        proxy.once(&field, fault.clone());
+        let permits = timeout(BOUND, semaphore.acquire_many(2)).await.expect("granted").unwrap();
+        proxy.once(&field, fault.clone());
+        timeout(BOUND, permits.release()).await.expect("released").unwrap();
+    }
+    proxy.clear();
+    leaves_nothing(&server, &client).await;
+    for (round, fault) in faults.iter().cycle().take(8).enumerate() {
+        proxy.once("redisson_latch_op", fault.clone());
+        let number = 3 + 2 * (round as u32 + 1);
+        let added = timeout(BOUND, semaphore.add_permits(2)).await.expect("it ends").unwrap();
+        assert_eq!(added, number, "{fault:?}");
+    }
+    for fault in &faults {
+        proxy.once("redisson_latch_op", fault.clone());
+        timeout(BOUND, semaphore.set_permits(7)).await.expect("it ends").unwrap();
+        assert_eq!(semaphore.permits().await.unwrap(), 7, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn data_of_others_under_any_of_the_keys_is_left_alone() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mut redis = server.connection();
+    let semaphore = client.semaphore(NAME, 3).unwrap();
+    let fence = {
+        held(&client, 3, 1).await.release().await.unwrap();
+        settles_free(&server).await;
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg("redisson_lock_fence:*").query(&mut redis).unwrap();
+        keys.into_iter().next().unwrap()
+    };
+    let plants: [(&[&str], &str); 6] = [
+        (&["SET", NAME, "3"], "a value that is not a hash"),
+        (&["HSET", NAME, "a", "1"], "a hash that is no semaphore"),
+        (&["HSET", NAME, "mode", "read"], "a read-write lock"),
+        (&["SET", PERMITS, "3"], PERMITS),
+        (&["RPUSH", LINE, "a"], LINE),
+        (&["SET", &fence, "word"], &fence),
+    ];
+    for (plant, words) in plants {
+        redis::cmd("FLUSHALL").exec(&mut redis).unwrap();
+        redis::cmd(plant[0]).arg(&plant[1..]).exec(&mut redis).unwrap();
+        let before = look::dump(&mut redis);
+        let error = timeout(BOUND, semaphore.acquire()).await.expect("it ends").unwrap_err();
+        assert!(matches!(error, Error::KeyConflict { .. }), "{plant:?}: {error:?}");
+        assert!(error.to_string().contains(words), "{plant:?}: {error}");
+        let after = look::dump(&mut redis);
+        for (key, value) in &before {
+            assert_eq!(after.get(key), Some(value), "{plant:?}: {key}");
+        }
+    }
+}
+
+/// The user of `required_acl` may do all of this, and each of its permissions is needed.
+#[tokio::test]
+async fn the_permissions_of_a_semaphore_are_exact() {
+    let server = RedisServer::start();
+    let acl = RequiredAcl::new(["exports:*"]).unwrap();
+    let (locks, semaphores) = (acl.clone().rules(), acl.semaphores(true).rules());
+    let added: Vec<_> = semaphores.iter().filter(|rule| !locks.contains(rule)).collect();
+    assert!(added.len() >= 8, "{added:?}");
+    // Those of names with braces; and what takes back a number that was remembered and then refused.
+    let needed = |rule: &&String| {
+        let is_of_braces = rule.contains(":exports:*") || rule.contains("~exports:*{*");
+        !is_of_braces && *rule != "+del"
+    };
+    let removed = added.into_iter().filter(needed);
+    for without in std::iter::once(None).chain(removed.map(Some)) {
+        let rules: Vec<_> = semaphores.iter().filter(|rule| Some(*rule) != without).collect();
+        let mut redis = server.connection();
+        redis::cmd("FLUSHALL").exec(&mut redis).unwrap();
+        let mut user = redis::cmd("ACL");
+        user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(&rules);
+        user.exec(&mut redis).unwrap();
+        let client = connect(&format!("redis://u:pw@{}", server.address())).await;
+        let life = timeout(BOUND, live(&server, &client)).await.expect("it ends");
+        match without {
+            None => life.unwrap(),
+            Some(rule) => {
+                let denied = life.unwrap_err();
+                let is_told = matches!(denied, Error::Denied { .. } | Error::NotAnnounced { .. });
+                assert!(is_told, "without {rule}: {denied:?}");
+            }
+        }
+    }
+}
+
+/// Everything that a semaphore does.
+async fn live(server: &RedisServer, client: &LockClient) -> Result<()> {
+    let semaphore = client.semaphore(NAME, 2)?;
+    let permits = semaphore.acquire_many(2).await?;
+    permits.verify().await?;
+    semaphore.available().await?;
+    let waiting = waits(client, 2, 1);
+    let mut redis = server.connection();
+    let name = if waiting.is_finished() { PERMITS } else { LINE };
+    let watched = async {
+        settles("it waits or fails", move || number_in(&mut redis, name) > 0).await;
+    };
+    // Without a permission it never stands in line, but ends.
+    let _ = timeout(Duration::from_millis(500), watched).await;
+    permits.release().await?;
+    ends(waiting).await?.release().await?;
+    let kept = LockOptions::new().at_least(Duration::from_millis(50));
+    semaphore.acquire_with(1, kept).await?.expect("free").release().await?;
+    let one = semaphore.acquire().await?;
+    semaphore.force_release_from(&one.hold_id()).await?;
+    semaphore.set_permits(3).await?;
+    semaphore.add_permits(2).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_serves_semaphores_on_the_primaries_of_their_slots() {
+    let cluster = Topology::cluster();
+    let url = format!("redis-cluster://{}", cluster.addresses(0..6).join(","));
+    let (first, second) = (connect(&url).await, connect(&url).await);
+    for name in ["exports:1", "exports:2", "exports:3", "{tag}exports", "a{tag}b"] {
+        let (ours, theirs) =
+            (first.semaphore(name, 3).unwrap(), second.semaphore(name, 3).unwrap());
+        let permits = timeout(BOUND, ours.acquire_many(3)).await.expect("granted").unwrap();
+        let waiting = tokio::spawn(async move { theirs.acquire_many(2).await });
+        let channel = match name.contains('{') {
+            true => format!("redisson_sc:{name}"),
+            false => format!("redisson_sc:{{{name}}}"),
+        };
+        let cluster = &cluster;
+        let listens = || {
+            (0..6).any(|node| {
+                let ask = |how| cluster.try_ask::<(String, u64)>(node, &["PUBSUB", how, &channel]);
+                ["NUMSUB", "SHARDNUMSUB"].into_iter().any(|how| ask(how).is_ok_and(|it| it.1 > 0))
+            })
+        };
+        timeout(BOUND, async {
+            while !listens() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("it listens");
+        permits.release().await.unwrap();
+        ends(waiting).await.unwrap().release().await.unwrap();
+        ours.set_permits(7).await.unwrap();
+        assert_eq!(ours.add_permits(1).await.unwrap(), 8, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_sentinels_name_serves_semaphores() {
+    let set = Topology::sentinel();
+    let sentinels = set.addresses([3, 4, 5]).join(",");
+    let url = format!(
+        "redis-sentinel://locks:lock-secret@{sentinels}/main?sentinel_password=sentinel-secret"
+    );
+    let client = LockClient::connect(&url).await.unwrap();
+    let semaphore = client.semaphore(NAME, 2).unwrap();
+    let permits = timeout(BOUND, semaphore.acquire_many(2)).await.expect("granted").unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_err());
+    permits.verify().await.unwrap();
+    permits.release().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 2);
 }

@@ -10,8 +10,7 @@ local function look(lock, now)
     return nil, {-4, now, 1}
   end
   if known[1] ~= "semaphore" and redis.call("EXISTS", lock) == 1 then
-    if redis.call("HEXISTS", lock, "mode") == 1 then return nil, {-4, now, 4} end
-    return nil, {-4, now, 8}
+    return nil, {-4, now, other_hash(lock, known[1])}
   end
   return tonumber(known[2])
 end

@@ -10,6 +10,7 @@ use crate::base::name::client_channel;
 use crate::client::preflight::latch;
 use crate::client::preflight::random;
 use crate::client::preflight::reentrant;
+use crate::client::preflight::semaphore;
 use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
@@ -36,7 +37,8 @@ impl Plan {
         match kind {
             Kind::Reentrant => &reentrant::PLAN,
             Kind::CountDownLatch => &latch::PLAN,
-            Kind::ReadWrite | Kind::Semaphore => &reentrant::PLAN,
+            Kind::ReadWrite => &reentrant::PLAN,
+            Kind::Semaphore => &semaphore::PLAN,
             #[cfg(all(test, repository))]
             Kind::Pair => &reentrant::PLAN,
         }

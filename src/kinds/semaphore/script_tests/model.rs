@@ -145,8 +145,17 @@ fn look(server: &Modelled, lock: &str) -> Result<Option<i64>, Answer> {
     if value(fields, "kind") == Some("semaphore") {
         return Ok(value(fields, "permits").and_then(|number| number.parse().ok()));
     }
-    let what = if value(fields, "mode").is_some() { 4 } else { 8 };
-    Err(answer(-4, &[what]))
+    Err(answer(-4, &[other_hash(fields)]))
+}
+
+/// What a hash is that is no semaphore.
+fn other_hash(fields: &[(String, String)]) -> i64 {
+    match fields {
+        _ if value(fields, "kind") == Some("latch") => 10,
+        _ if value(fields, "mode").is_some() => 4,
+        [(field, _)] if field.starts_with("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:7") => 12,
+        _ => 8,
+    }
 }
 
 fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
@@ -605,8 +614,7 @@ fn inspect(server: &mut Modelled, lock: &str, permits: &str) -> Found {
     let number = match (look(server, lock), found.map(|key| &key.value)) {
         (Ok(number), _) => number.unwrap_or(-1),
         (Err(_), Some(Stored::Hash(fields))) => {
-            let code = if value(fields, "mode").is_some() { 3 } else { 5 };
-            return Ok(answer(code, &[pttl]));
+            return Ok(answer(6, &[pttl, other_hash(fields)]));
         }
         (Err(_), Some(other)) => {
             let kind = match other {

@@ -434,7 +434,27 @@ pub(super) const ACQUIRE: &[Row] = &[
     ("lock=text", "+acquire a:1:2 3M soon try 0 1 ch PUBLISH", "-4 T 1", "=", ""),
     ("lock={mode:read,b:1}@5", "+acquire a:1:2 3M soon try 0 1 ch PUBLISH", "-4 T 4", "=", ""),
     ("lock={b:1}@5", "+acquire a:1:2 3M soon try 0 1 ch PUBLISH", "-4 T 8", "=", ""),
-    ("lock={kind:latch,count:1}@5", "+acquire a:1:2 3M soon try 0 1 ch PUBLISH", "-4 T 8", "=", ""),
+    (
+        "lock={kind:latch,count:1}@5",
+        "+acquire a:1:2 3M soon try 0 1 ch PUBLISH",
+        "-4 T 10",
+        "=",
+        "",
+    ),
+    (
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5",
+        "+acquire a:1:2 3M soon try 0 1 ch PUBLISH",
+        "-4 T 12",
+        "=",
+        "",
+    ),
+    (
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5",
+        "+acquire a:1:2 3M soon try 0 1 ch PUBLISH",
+        "-4 T 8",
+        "=",
+        "",
+    ),
     ("permits=text", "+acquire a:1:2 3M soon try 0 1 ch PUBLISH", "-4 T 9", "=", ""),
     ("permits=[x]", "acquire a:1:2 3M soon again 5 1 ch PUBLISH", "-4 T 9", "=", ""),
     ("line=text", "+acquire a:1:2 3M soon try 0 1 ch PUBLISH", "-4 T 6", "=", ""),
@@ -914,6 +934,22 @@ pub(super) const SET_PERMITS: &[Row] = &[
     ("lock=text", "set_permits set 7 2 soon 9M ch PUBLISH", "-4 T 1", "=", ""),
     ("lock={mode:read}@5", "set_permits add 7 2 soon 9M ch PUBLISH", "-4 T 4", "=", ""),
     ("lock={b:1}@5", "set_permits set 7 2 soon 9M ch PUBLISH", "-4 T 8", "=", ""),
+    ("lock={kind:latch}@5", "set_permits set 7 2 soon 9M ch PUBLISH", "-4 T 10", "=", ""),
+    (
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5",
+        "set_permits add 7 2 soon 9M ch PUBLISH",
+        "-4 T 12",
+        "=",
+        "",
+    ),
+    // A field that is like that of a lock, but is none, or not the only one.
+    (
+        "lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5",
+        "set_permits add 7 2 soon 9M ch PUBLISH",
+        "-4 T 8",
+        "=",
+        "",
+    ),
 ];
 
 pub(super) const INSPECT: &[Row] = &[
@@ -930,9 +966,11 @@ pub(super) const INSPECT: &[Row] = &[
     ("lock={kind:semaphore,permits:word}", "inspect", "4 T -1 -1 0", "=", ""),
     ("lock=text@5", "inspect", "2 T @5 string", "=", ""),
     ("lock=[x]", "inspect", "2 T -1 list", "=", ""),
-    ("lock={mode:read}@5", "inspect", "3 T @5", "=", ""),
-    ("lock={b:1}@5", "inspect", "5 T @5", "=", ""),
-    ("lock={kind:latch}", "inspect", "5 T -1", "=", ""),
+    ("lock={mode:read}@5", "inspect", "6 T @5 4", "=", ""),
+    ("lock={b:1}@5", "inspect", "6 T @5 8", "=", ""),
+    ("lock={kind:latch}", "inspect", "6 T -1 10", "=", ""),
+    ("lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1}@5", "inspect", "6 T @5 12", "=", ""),
+    ("lock={6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731:1,a:1}@5", "inspect", "6 T @5 8", "=", ""),
 ];
 
 /// Each argument by its place; the limits are allowed.
