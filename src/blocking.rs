@@ -76,6 +76,7 @@
 //! | [`Mutex`](crate::Mutex) | [`Mutex`] |
 //! | [`Guard`](crate::Guard) | [`Guard`] of a mutex, [`ReentrantGuard`] of a reentrant lock, which is not `Send` |
 //! | [`RwLock`](crate::RwLock) | [`RwLock`], owned by the thread |
+//! | [`Semaphore`](crate::Semaphore) | [`Semaphore`], whose permits may be sent to another thread |
 //! | [`SingleFlight`](crate::SingleFlight), which drops a computation whose lock is lost | [`SingleFlight`], which does not |
 //! | [`CountDownLatch`](crate::CountDownLatch), a wait with a limit by a timer of yours | [`CountDownLatch`], with [`wait_for`](CountDownLatch::wait_for) |
 //! | `select!` with [`lost`](crate::Guard::lost) | [`lost_within`](Guard::lost_within) |
@@ -92,6 +93,7 @@ mod loss_signal;
 mod mutex;
 mod reentrant;
 mod rw_lock;
+mod semaphore;
 mod single_flight;
 mod wait;
 
@@ -105,4 +107,6 @@ pub use reentrant::ReentrantLock;
 pub use rw_lock::RwLock;
 pub use rw_lock::RwLockReadGuard;
 pub use rw_lock::RwLockWriteGuard;
+pub use semaphore::Semaphore;
+pub use semaphore::SemaphorePermit;
 pub use single_flight::SingleFlight;

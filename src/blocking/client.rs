@@ -9,6 +9,7 @@ use crate::blocking::latch::CountDownLatch;
 use crate::blocking::mutex::Mutex;
 use crate::blocking::reentrant::ReentrantLock;
 use crate::blocking::rw_lock::RwLock;
+use crate::blocking::semaphore::Semaphore;
 use crate::blocking::single_flight::SingleFlight;
 use crate::blocking::wait::wait;
 use crate::client::LockClient as AsyncLockClient;
@@ -96,6 +97,15 @@ impl LockClient {
         self.0.single_flight(name).map(SingleFlight::new)
     }
 
+    /// The semaphore of that name, with so many permits. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::semaphore`](crate::LockClient::semaphore).
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
+        self.0.semaphore(name, permits).map(Semaphore::new)
+    }
+
     /// The count-down latch of that name. Nothing is sent.
     ///
     /// # Errors
@@ -144,6 +154,17 @@ impl LockClient {
     /// [`Error::InAsyncTask`](crate::Error::InAsyncTask).
     pub fn preflight(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
         wait("LockClient::preflight", self.0.preflight(name))?
+    }
+
+    /// Checks the same for the semaphore of that name: as
+    /// [`LockClient::preflight_semaphore`](crate::LockClient::preflight_semaphore).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::preflight_semaphore`](crate::LockClient::preflight_semaphore), and
+    /// [`Error::InAsyncTask`](crate::Error::InAsyncTask).
+    pub fn preflight_semaphore(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        wait("LockClient::preflight_semaphore", self.0.preflight_semaphore(name))?
     }
 
     /// Checks the same for the count-down latch of that name: as

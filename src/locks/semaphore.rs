@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
@@ -374,7 +375,7 @@ impl Semaphore {
     }
 
     fn permit(&self, guard: Guard, permits: u32) -> SemaphorePermit {
-        SemaphorePermit { guard, share: Share::permits(permits, self.own), name: self.name.clone() }
+        SemaphorePermit { guard, share: Share::permits(permits, self.own) }
     }
 
     fn permitted(
@@ -430,7 +431,6 @@ impl fmt::Debug for Semaphore {
 pub struct SemaphorePermit {
     guard: Guard,
     share: Share,
-    name: LockName,
 }
 
 impl SemaphorePermit {
@@ -443,9 +443,13 @@ impl SemaphorePermit {
     /// sorted set `{name}:timeout` the members that begin so, one for each permit. The number is that
     /// of the client, as given to [`semaphore`](crate::LockClient::semaphore).
     pub fn hold_id(&self) -> String {
-        let mut field = self.guard.hold_id();
-        self.name.kind().add_share_to(&mut field, self.share);
-        field
+        with_share(self.guard.hold_id(), self.share)
+    }
+
+    /// For the blocking one.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_parts(self) -> (Guard, Share) {
+        (self.guard, self.share)
     }
 
     /// Releases the permits and waits until the server has confirmed it.
@@ -505,6 +509,12 @@ async fn work_with<T>(
     unless_lost(done, permit.release().await)
 }
 
+/// The hold id of so many permits.
+pub(crate) fn with_share(mut hold: String, share: Share) -> String {
+    Kind::Semaphore.add_share_to(&mut hold, share);
+    hold
+}
+
 fn check_number(permits: u32, most: u32) -> Result<()> {
     if (1..=most).contains(&permits) {
         return Ok(());
@@ -533,8 +543,6 @@ fn check_hold_id(share: Option<Share>, hold_id: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::base::kind::Kind;
 
     #[test]
     fn a_hold_id_that_no_client_writes_is_refused() {

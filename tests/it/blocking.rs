@@ -346,6 +346,53 @@ fn of_many_threads_that_want_a_value_one_computes_it() {
     eventually("the lock is free", || is_free(&server));
 }
 
+// ---- the semaphore
+
+#[test]
+fn threads_share_the_permits_of_a_semaphore() {
+    let (server, client) = world();
+    let other = self::client(&server).semaphore(NAME, 3).unwrap();
+    let semaphore = client.semaphore(NAME, 3).unwrap();
+    let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let semaphore = if number % 2 == 0 { &semaphore } else { &other };
+            let (inside, most) = (&inside, &most);
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    let work = |permits: &blocking::SemaphorePermit| {
+                        most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        permits.ensure(SHORT).unwrap();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    };
+                    semaphore.with(work).unwrap();
+                }
+            });
+        }
+    });
+    assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+    let two = semaphore.acquire_many(2).unwrap();
+    assert_eq!((two.permits(), semaphore.available().unwrap()), (2, 1));
+    assert!(two.hold_id().ends_with(":2:3") && two.is_held());
+    assert!(other.try_acquire_many(2).unwrap().is_err());
+    assert!(other.try_acquire_for(SHORT).unwrap().unwrap().release().is_ok());
+    let now_or_never = LockOptions::new().wait(Duration::ZERO);
+    assert!(other.acquire_with(2, now_or_never).unwrap().is_err());
+    assert!(other.with_options(2, now_or_never, |_| ()).unwrap().is_err());
+    assert_eq!(other.with_options(1, now_or_never, |it| it.permits()).unwrap().unwrap(), 1);
+    // It may be released on another thread.
+    thread::scope(|scope| scope.spawn(|| two.unlock().unwrap()).join().unwrap());
+    let one = other.acquire().unwrap();
+    assert!(semaphore.force_release_from(&one.hold_id()).unwrap());
+    assert_eq!(one.lost_within(BOUND).unwrap(), Some(LossReason::ForceUnlocked));
+    drop(one);
+    other.try_acquire().unwrap().unwrap().leave_to_lease();
+    assert_eq!(semaphore.available().unwrap(), 2);
+    semaphore.set_permits(4).unwrap();
+    assert_eq!((other.add_permits(1).unwrap(), other.permits().unwrap()), (5, 5));
+    assert!(client.preflight_semaphore("orders:43").unwrap().is_usable());
+}
+
 // ---- the latch
 
 #[test]
@@ -382,6 +429,7 @@ fn fly(client: &blocking::LockClient) -> Result<Result<(), Error>, Error> {
 fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, place: &str) {
     let (mutex, lock) = (client.mutex(NAME).unwrap(), client.reentrant_lock(NAME).unwrap());
     let latch = client.count_down_latch("latch").unwrap();
+    let semaphore = client.semaphore("semaphore", 1).unwrap();
     let before = look::script_runs(&mut server.connection());
     for (call, name) in [
         (mutex.lock().map(drop), "Mutex::lock"),
@@ -395,6 +443,8 @@ fn everything_is_refused(server: &RedisServer, client: &blocking::LockClient, pl
         (lock.force_unlock().map(drop), "ReentrantLock::force_unlock"),
         (fly(client).map(drop), "SingleFlight::run"),
         (latch.wait(), "CountDownLatch::wait"),
+        (semaphore.acquire().map(drop), "Semaphore::acquire"),
+        (semaphore.set_permits(1), "Semaphore::set_permits"),
         (latch.count_down().map(drop), "CountDownLatch::count_down"),
         (client.ping(), "LockClient::ping"),
         (client.preflight(NAME).map(drop), "LockClient::preflight"),
