@@ -370,7 +370,8 @@ async fn permits_that_are_taken_away_are_lost_and_others_get_them() {
     assert!(one.is_held(), "the other hold of that client stays");
     one.verify().await.unwrap();
     let waiting = ends(waiting).await.unwrap();
-    assert!(!semaphore.force_release_from(&format!("{}:1:1", one.hold_id())).await.is_ok());
+    let no_id = format!("{}:1:1", one.hold_id());
+    assert!(semaphore.force_release_from(&no_id).await.is_err());
     assert!(semaphore.force_release_from(&waiting.hold_id()).await.unwrap());
     assert!(!semaphore.force_release_from(&waiting.hold_id()).await.unwrap(), "it is gone");
 
