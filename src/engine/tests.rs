@@ -22,6 +22,7 @@ mod outages;
 mod outcomes;
 #[cfg(all(repository, feature = "in-memory"))]
 mod pair;
+mod permits;
 mod probes;
 mod questions;
 mod reports;
