@@ -123,8 +123,10 @@
 //! Both use the same key, so they exclude each other. Where the work is to compute a value that
 //! others only want to have, a [`SingleFlight`] has one caller compute it, while the others wait for
 //! the value and not for the lock, or take the old one. A [`CountDownLatch`] is no lock: whoever
-//! waits for it goes on when others have counted down. Read-write locks, semaphores, locks on
-//! several names at once, and locks that are fair to each single caller do not exist here yet.
+//! waits for it goes on when others have counted down. Where several may be at work at once, but only
+//! so many, a [`Semaphore`] has permits, of which each acquisition takes one or several, first come,
+//! first served. Locks on several names at once, and locks that are fair to each single caller, do not
+//! exist here yet.
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
 //! at most 17 and for some 50 ms. See [waiting](docs::waiting).
@@ -232,6 +234,7 @@
 //! |---|---|
 //! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not beginning with `redisson_lock_line`, `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`, like keys of this crate |
 //! | hold count | 65,535 |
+//! | permits of a semaphore; of one acquisition | 1,000,000; 1,000 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |
 //!

@@ -21,8 +21,8 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
-const EXAMPLES: [&str; 6] =
-    ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker"];
+const EXAMPLES: [&str; 7] =
+    ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker", "semaphore"];
 
 /// Where cargo puts the examples. They are built first if nothing has built them.
 fn folder() -> &'static PathBuf {
@@ -251,6 +251,45 @@ fn the_parts_of_a_killed_process_are_imported_by_another() {
     let (code, said) = Example::start("blocking", &[], &server.url(), &[]).end();
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(imports(&mut server.connection()), [1; 8]);
+}
+
+// ---- the semaphore
+
+fn permits(redis: &mut Connection) -> usize {
+    redis::cmd("ZCARD").arg("{example:exports}:timeout").query(redis).expect("ZCARD")
+}
+
+#[test]
+fn two_processes_export_no_more_than_two_at_once() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let both = [(); 2].map(|()| Example::start("semaphore", &[], &server.url(), &[]));
+    let mut most = 0;
+    eventually("somebody exports", || permits(&mut redis) > 0);
+    eventually("all is done", || {
+        most = most.max(permits(&mut redis));
+        look::keys(&mut redis).is_empty()
+    });
+    assert!((1..=2).contains(&most), "{most}");
+    for process in both {
+        let (code, output) = process.end();
+        assert_eq!(code, Some(0), "{output}");
+        assert_eq!(output.matches("is done").count(), 5, "{output}");
+        assert!(output.contains("export 5 begins, with 2 of 2 permits"), "{output}");
+    }
+}
+
+#[test]
+fn at_sigterm_exports_give_their_permits_back() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let settings = [("EXPORT_MS", "60000")];
+    let process = Example::start("semaphore", &[], &server.url(), &settings);
+    eventually("it exports", || permits(&mut redis) == 2);
+    process.terminate();
+    let (code, output) = process.end();
+    assert_eq!(code, Some(1), "{output}");
+    eventually("its permits are free", || look::keys(&mut redis).is_empty());
 }
 
 // ---- the migration

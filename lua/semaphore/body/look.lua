@@ -1,4 +1,6 @@
 -- What is under the name of a semaphore.
+--
+-- Uses other_hash
 
 -- Returns the number of permits that was set, if one was; and the answer of the script, if another
 -- kind of lock or other data is there, or Redis refuses to tell.
