@@ -162,6 +162,14 @@ impl Kind {
         self == Self::ReadWrite && share.exclusive == 0
     }
 
+    /// How many entries of keys a hold with this share has, each of which a renewal looks at.
+    pub(crate) fn entries(self, share: Share) -> usize {
+        match self {
+            Self::Semaphore => usize::try_from(share.exclusive).unwrap_or(usize::MAX),
+            _ => 1,
+        }
+    }
+
     /// What the field of a hold with this share has behind the hold id.
     pub(crate) fn add_share_to(self, field: &mut String, share: Share) {
         if self == Self::Semaphore {

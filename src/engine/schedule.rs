@@ -9,7 +9,8 @@ use crate::base::map::Map;
 use crate::engine::agenda::Agenda;
 use crate::engine::hold::Hold;
 
-/// The most holds in one script. Renewing them takes the server a third of a millisecond.
+/// The most holds in one script, or permits of holds. Renewing them takes the server a third of a
+/// millisecond.
 pub(crate) const BATCH: usize = 100;
 /// The most holds whose renewals are in flight to one server. Without a limit, a server or machine
 /// that is too slow to answer all of them within a command timeout would answer all of them too

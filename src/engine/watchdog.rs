@@ -165,8 +165,13 @@ impl Watchdog {
                 batches.entry(batch).or_default().push(id);
             }
         }
-        for ids in batches.values().flat_map(|batch| batch.chunks(BATCH)) {
-            self.send(cx, holds, ids);
+        for batch in batches.values() {
+            let mut rest = &batch[..];
+            while !rest.is_empty() {
+                let (ids, others) = rest.split_at(in_one_script(holds, rest));
+                self.send(cx, holds, ids);
+                rest = others;
+            }
         }
         for id in alone {
             self.send(cx, holds, &[id]);
@@ -454,6 +459,17 @@ fn urgency(cx: &Context, hold: &Hold) -> u32 {
     let octave = left.ilog2();
     let eighth = (left >> (octave - 3)) & 7;
     octave * 8 + u32::try_from(eighth).unwrap_or(7)
+}
+
+/// How many of these holds are renewed by one script: it looks at `BATCH` entries of keys at most,
+/// unless a hold alone has more.
+fn in_one_script(holds: &Holds, ids: &[u64]) -> usize {
+    let mut entries = 0;
+    let fits = |id: &&u64| {
+        entries += holds.get(id).map_or(1, |hold| hold.lock.kind().entries(hold.share));
+        entries <= BATCH
+    };
+    ids.iter().take_while(fits).count().max(1)
 }
 
 /// Whether a refusal of a batch may be about one of its keys only: forbidden, of another type, or

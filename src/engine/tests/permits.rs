@@ -210,6 +210,26 @@ fn holds_of_one_name_are_renewed_together_each_by_its_field() {
     assert_eq!(cells.iter().map(|cell| cell.is_held(hand.now)).collect::<Vec<_>>(), [true, false]);
 }
 
+/// A script that renews looks at a hundred permits, or at those of one hold.
+#[test]
+fn many_permits_are_renewed_in_scripts_that_do_not_take_long() {
+    let mut hand = hand();
+    for permits in [60, 40, 1, 300, 100, 5] {
+        let request = hand.want_permits(permits, Wait::Forever);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(1));
+        hand.granted(request);
+        hand.event(Event::PickedUp { request });
+    }
+    hand.pass(Duration::from_secs(10));
+    let of_each = |command: &Command| match command {
+        Command::Renew { holds, .. } => holds.len(),
+        other => panic!("{other:?}"),
+    };
+    let sent: Vec<_> = hand.sent.iter().map(|(_, command)| of_each(command)).collect();
+    assert_eq!(sent, [2, 1, 1, 1, 1]);
+}
+
 #[test]
 fn too_many_permits_are_not_added() {
     let mut hand = hand();
