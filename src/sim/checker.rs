@@ -61,6 +61,7 @@ use crate::engine::event::Event;
 use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::kinds::share::Share;
 pub(super) use crate::sim::checker::line::Executed;
 use crate::sim::checker::line::Line;
 pub(super) use crate::sim::checker::line::View;
@@ -68,7 +69,9 @@ use crate::sim::checker::server_side::Sent;
 use crate::sim::client::Ask;
 use crate::sim::client::Client;
 use crate::sim::client::Slot;
+use crate::sim::kinds::Place;
 use crate::sim::kinds::Rules;
+use crate::sim::kinds::id_part;
 use crate::sim::kinds::rules_of;
 use crate::sim::latches::Latches;
 use crate::sim::plan::Plan;
@@ -91,6 +94,10 @@ struct Hold {
     levels: Vec<RequestId>,
     /// Those of them that the watchdog keeps.
     watched: Vec<RequestId>,
+    /// Those of them that let nobody else have anything beside them.
+    exclusive: Vec<RequestId>,
+    /// The permits that it has, or its levels.
+    share: Share,
     max_hold: bool,
     /// Since when nobody has a guard, or the holder knows better.
     guard_end: Moment,
@@ -136,6 +143,23 @@ impl Hold {
             to.asks.get(level).is_none_or(|ask| matches!(ask.slot, Slot::Taken))
         };
         self.watched.iter().any(|level| self.levels.contains(level) && has(level))
+    }
+
+    /// Its place in the eyes of its client.
+    fn place(&self, field: String, cell: &HoldCell) -> Place {
+        let rules = rules_of(&cell.name);
+        let is_exclusive = |level: &RequestId| self.exclusive.contains(level);
+        let count = match rules.count(self.share) {
+            // One level is all of it, or there are several.
+            1 => cell.count(),
+            permits => permits,
+        };
+        // Once all levels are given up, the last release may still be on its way.
+        let exclusive = match self.levels.is_empty() {
+            true => !self.exclusive.is_empty(),
+            false => self.levels.iter().any(is_exclusive),
+        };
+        Place { exclusive, ..Place::of(field, count) }
     }
 
     fn is_lost(&self) -> bool {
@@ -314,7 +338,7 @@ impl Checker {
     }
 
     fn key_of(&self, field: &str) -> Option<(usize, u64)> {
-        let (client, hold) = field.split_once(':')?;
+        let (client, hold) = id_part(field).split_once(':')?;
         let client = self.ids.iter().position(|id| id == client)?;
         Some((client, hold.parse().ok()?))
     }
@@ -322,6 +346,15 @@ impl Checker {
     fn hold_of(&mut self, field: &str) -> Option<&mut Hold> {
         let key = self.key_of(field)?;
         Some(self.holds.entry(key).or_default())
+    }
+
+    /// What is there was reserved for its hold, and never granted to it.
+    fn is_only_reserved(&self, name: &LockName, place: &Place) -> bool {
+        let never_granted = || {
+            let hold = self.key_of(&place.field).and_then(|key| self.holds.get(&key));
+            hold.is_some_and(|hold| hold.begun == Moment::ZERO)
+        };
+        place.is_reservation() || !rules_of(name).shows_reservations() && never_granted()
     }
 
     fn holds_of(&mut self, client: usize) -> impl Iterator<Item = &mut Hold> {
@@ -605,6 +638,7 @@ impl Checker {
                 Error::HoldCountLimit { .. }
                 | Error::Lost { .. }
                 | Error::GuardOfLostHold { .. }
+                | Error::WouldDeadlock { .. }
                 // The hold has already lasted longer.
                 | Error::InvalidOption { option: "max_hold", .. },
                 _,
@@ -663,6 +697,10 @@ impl Checker {
         hold.cell = Some(Arc::clone(cell));
         hold.levels.push(request);
         hold.watched.extend(ask.filter(|ask| ask.watched).map(|_| request));
+        if let Some(share) = ask.and_then(|ask| ask.share) {
+            hold.share = share;
+            hold.exclusive.extend(rules_of(&cell.name).is_exclusive(share).then_some(request));
+        }
         hold.max_hold |= ask.is_some_and(|ask| ask.max_hold.is_some());
         self.levels.insert((client, request), id);
         if let Some(at_least) = ask.and_then(|ask| ask.at_least) {

@@ -25,6 +25,7 @@ use crate::engine::event::Wait;
 use crate::kinds::command::Command;
 use crate::settings::config::Config;
 use crate::settings::config::Sharding;
+use crate::kinds::share::Share;
 use crate::sim::plan::Plan;
 use crate::sim::task::Task;
 
@@ -175,6 +176,7 @@ pub(super) struct Ask {
     pub(super) task: usize,
     pub(super) owner: Option<OwnerKey>,
     pub(super) lock: Option<LockName>,
+    pub(super) share: Option<Share>,
     pub(super) wait: Option<Wait>,
     /// The watchdog is to keep it for as long as it has a guard.
     pub(super) watched: bool,
@@ -384,6 +386,7 @@ impl Client {
             task,
             owner: None,
             lock: None,
+            share: None,
             wait: None,
             watched: false,
             max_hold: None,
@@ -402,6 +405,7 @@ impl Client {
         if let Some(ask) = self.asks.get_mut(&acquire.request) {
             ask.owner = Some(acquire.owner);
             ask.lock = Some(acquire.name.clone());
+            ask.share = Some(acquire.share);
             ask.wait = Some(acquire.wait);
             ask.watched = acquire.lease.is_watched();
             ask.max_hold = acquire.max_hold;

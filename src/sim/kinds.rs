@@ -6,16 +6,19 @@
 //! the same file.
 
 mod pair;
+mod read_write;
 mod reentrant;
 mod semaphore;
 mod tests;
 
+pub(super) use semaphore::PERMITS;
 use smallvec::SmallVec;
 
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Stored;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
+use crate::kinds::share::Share;
 
 /// The end of a field that keeps a name taken after its hold was given up (`at_least`).
 pub(super) const KEPT: &str = ":kept";
@@ -25,6 +28,8 @@ pub(super) const KEPT: &str = ":kept";
 pub(super) struct Place {
     pub(super) field: String,
     pub(super) count: String,
+    /// Nobody else may have anything beside it, as far as the kind goes by that.
+    pub(super) exclusive: bool,
     /// How long it lasts if nothing renews it, in ms. Nothing: for ever.
     pub(super) left: Option<i64>,
 }
@@ -32,7 +37,7 @@ pub(super) struct Place {
 impl Place {
     /// A hold of which only the field and the count are known.
     pub(super) fn of(field: String, count: u32) -> Self {
-        Self { field, count: count.to_string(), left: None }
+        Self { field, count: count.to_string(), exclusive: true, left: None }
     }
 
     /// The lock is reserved for this field, and nobody holds it yet.
@@ -49,6 +54,12 @@ impl Place {
     }
 }
 
+/// Client and hold id of a field, which is what a hold is called here.
+pub(super) fn id_part(field: &str) -> &str {
+    let end = field.match_indices(':').nth(1).map_or(field.len(), |(at, _)| at);
+    if field.ends_with(KEPT) { field } else { &field[..end] }
+}
+
 /// The holds of a name that are there at once.
 pub(super) type Places = SmallVec<[Place; 1]>;
 
@@ -62,7 +73,7 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn hold(&self, field: &str) -> Option<&Place> {
-        self.holds.iter().find(|hold| hold.field == field)
+        self.holds.iter().find(|hold| hold.field == id_part(field))
     }
 
     /// The reservation, if the lock is reserved.
@@ -101,6 +112,36 @@ pub(super) trait Rules: Sync {
         beside.len() < self.at_once()
     }
 
+    /// Whether a reservation can be told from a hold by its key.
+    fn shows_reservations(&self) -> bool {
+        true
+    }
+
+    /// The count that a hold with this share has.
+    fn count(&self, share: Share) -> u32 {
+        share.total()
+    }
+
+    /// Whether a hold with this share lets nobody else have anything beside it.
+    fn is_exclusive(&self, _share: Share) -> bool {
+        true
+    }
+
+    /// Whether a command with this share grants a hold that was not there.
+    fn is_new(&self, share: Share) -> bool {
+        share == Share::ONE
+    }
+
+    /// The key in which its holds are.
+    fn key(&self, name: &LockName) -> String {
+        name.to_string()
+    }
+
+    /// Further keys with what is known of its holds. When a slot moves they go with the name's own.
+    fn beside(&self, _keys: &Keyspace, _time: i64, _name: &LockName) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The key of a name at this server time, in µs. A key without a hold that is still there has
     /// no places.
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found>;
@@ -112,7 +153,8 @@ pub(super) trait Rules: Sync {
 pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
     match kind {
         // The latch has no holds.
-        Kind::Reentrant | Kind::CountDownLatch | Kind::ReadWrite => &reentrant::Reentrant,
+        Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
+        Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,
     }
@@ -123,7 +165,8 @@ pub(super) fn rules_of(name: &LockName) -> &'static dyn Rules {
 }
 
 /// Every kind that a seed may draw.
-pub(super) const ALL: &[Kind] = &[Kind::Reentrant, Kind::Pair];
+pub(super) const ALL: &[Kind] =
+    &[Kind::Reentrant, Kind::Pair, Kind::ReadWrite, Kind::Semaphore];
 
 /// The kind that is called so.
 pub(super) fn named(text: &str) -> Option<Kind> {

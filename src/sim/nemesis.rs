@@ -283,7 +283,7 @@ impl World {
             self.breach_all_of(&lock, "DEL");
         }
         self.checker.silence(self.now, &name);
-        self.processes[process].keys.remove(time, name.as_str());
+        self.processes[process].keys.remove(time, &rules_of(&name).key(&name));
     }
 
     fn plant(&mut self) {
@@ -295,7 +295,7 @@ impl World {
         }
         let ttl = i64::try_from(self.chance.range(20, 1_500)).unwrap_or(100);
         let value = rules_of(&name).foreign_hold(STRANGER, time, ttl);
-        self.processes[process].keys.plant(time, name.as_str(), value, Some(ttl));
+        self.processes[process].keys.plant(time, &rules_of(&name).key(&name), value, Some(ttl));
         self.checker.silence(self.now, &name);
     }
 

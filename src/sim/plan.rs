@@ -427,6 +427,11 @@ impl Plan {
         name.kind().has_line(self.profile)
     }
 
+    /// Whether a client has one place in it.
+    pub(super) fn has_line_of_clients(&self, name: &LockName) -> bool {
+        self.has_line(name) && !name.kind().waits_per_owner()
+    }
+
     /// Clocks that run at rates so different that no lease can be relied on.
     pub(super) fn drifts_too_much(&self) -> bool {
         self.drift > 10_000

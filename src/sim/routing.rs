@@ -192,6 +192,10 @@ impl World {
         }
         let now = self.now;
         let time = self.processes[from].time(now);
+        if let Some(name) = self.names.iter().find(|name| name.as_str() == key).cloned() {
+            let beside = rules_of(&name).beside(&self.processes[from].keys, time, &name);
+            beside.iter().for_each(|key| self.move_key(key));
+        }
         let Some(dumped) = self.processes[from].keys.peek(time, key) else { return };
         let apart = self.processes[to].time(now) - time;
         let lock = self.names.iter().find(|name| name.as_str() == key);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::kind::Kind;
 use crate::base::lease::Lease;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
@@ -16,6 +17,7 @@ use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
 use crate::sim::client::Slot;
+use crate::sim::kinds::PERMITS;
 use crate::sim::task::Guard;
 use crate::sim::task::Pending;
 use crate::sim::task::Task;
@@ -114,9 +116,9 @@ impl World {
         } else {
             self.draw_acquire(client, task, &name)
         };
-        let at_least = self.draw_at_least();
-        let owner = self.draw_owner(client, task);
-        let (request, share) = (RequestId(0), Share::ONE);
+        let at_least = self.draw_at_least().filter(|_| !name.kind().waits_per_owner());
+        let owner = self.draw_owner(client, task, &name);
+        let (request, share) = (RequestId(0), self.draw_share(&name));
         let upgrades = None;
         let mut acquire =
             Acquire { request, name, owner, share, lease, wait, max_hold, at_least, upgrades };
@@ -142,10 +144,22 @@ impl World {
         Some(LeaseMs::checked("at_least", time).expect("within the limits"))
     }
 
-    fn draw_owner(&mut self, client: usize, task: usize) -> OwnerKey {
+    fn draw_share(&mut self, name: &LockName) -> Share {
+        match name.kind() {
+            Kind::ReadWrite if self.chance.permille(600) => Share::READ,
+            Kind::Semaphore => {
+                let permits = if self.chance.permille(700) { 1 } else { PERMITS };
+                Share::permits(permits, PERMITS)
+            }
+            _ => Share::ONE,
+        }
+    }
+
+    fn draw_owner(&mut self, client: usize, task: usize, name: &LockName) -> OwnerKey {
         let Task { owner, steps, .. } = self.clients[client].tasks[task];
         let as_mutex = task == MUTEX && self.chance.permille(500);
-        if as_mutex { OwnerKey::Once(steps) } else { owner }
+        let alone = name.kind() == Kind::Semaphore;
+        if as_mutex || alone { OwnerKey::Once(steps * 10 + task as u64) } else { owner }
     }
 
     fn draw_crowd_wait(&mut self, client: usize, task: usize) -> Wait {
@@ -194,7 +208,10 @@ impl World {
         self.clients[client].tasks[task]
             .guards
             .iter()
-            .any(|guard| task == MUTEX || guard.cell.name != *name)
+            .any(|guard| {
+                let is_other = guard.cell.name != *name;
+                task == MUTEX || is_other || name.kind() == Kind::Semaphore
+            })
     }
 
     /// Any level of any hold.

@@ -33,7 +33,7 @@ impl Checker {
             let field = |(client, id): (usize, u64)| format!("{}:{id}", self.ids[client]);
             let together: Vec<Place> = std::iter::once((one, cell))
                 .chain(others())
-                .map(|(key, cell)| Place::of(field(key), cell.count()))
+                .map(|(key, cell)| self.holds[&key].place(field(key), cell))
                 .collect();
             if !rules_of(&cell.name).allows(&together) {
                 return Err(format!("P1: {} is held at once by {together:?}", cell.name));
@@ -45,7 +45,8 @@ impl Checker {
 
 /// By the key: its holds may be there at once.
 pub(super) fn check_holds(lock: &Found) -> Result<(), String> {
-    if lock.reservation().is_some() && lock.holds.len() > 1 {
+    let only_one = !lock.name.kind().waits_per_owner();
+    if only_one && lock.reservation().is_some() && lock.holds.len() > 1 {
         return Err(format!("P1: a lock that somebody has is reserved: {lock:?}"));
     }
     match rules_of(&lock.name).allows(&lock.holds) {

@@ -23,6 +23,7 @@ use crate::sim::checker::exclusion::check_holds;
 use crate::sim::client::Request;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
+use crate::sim::kinds::id_part;
 use crate::sim::kinds::rules_of;
 use crate::sim::server::Process;
 
@@ -57,7 +58,9 @@ impl Checker {
                     }
                 }
             }
-            Command::Acquire { field, .. } | Command::HandOff { to: field, .. }
+            Command::Acquire { field, .. }
+            | Command::Upgrade { to: field, .. }
+            | Command::HandOff { to: field, .. }
                 if self.hold_of(field).is_some_and(|hold| hold.release_sent) =>
             {
                 return Err(format!("P7: {field} is acquired after its release was sent"));
@@ -96,7 +99,8 @@ impl Checker {
             hold.lease_ms = hold.lease_ms.max(lease.millis());
         };
         match command {
-            Command::Acquire { field, lease, not_after, .. } => {
+            Command::Acquire { field, lease, not_after, .. }
+            | Command::Upgrade { to: field, lease, not_after, .. } => {
                 note(name, field, *lease, *not_after)
             }
             Command::HandOff { to, lease, not_after, .. } => note(name, to, *lease, *not_after),
@@ -130,12 +134,17 @@ impl Checker {
             Outcome::NotExecuted(_) => return,
         };
         match (&command, &reply.body) {
-            (Command::Acquire { name, field, share, lease, .. }, Body::Acquire(acquired)) => {
+            (
+                Command::Acquire { name, field, lease, .. }
+                | Command::Upgrade { name, to: field, lease, .. },
+                Body::Acquire(acquired),
+            ) => {
+                let is_new = new_hold(&command).is_some();
                 match acquired {
                     Acquired::Granted { .. } => {
                         self.allow(field, at, *lease);
                         self.note_held(client, name.as_str(), now);
-                        if *share == Share::ONE {
+                        if is_new {
                             // One more level of a hold that is there says nothing of the other
                             // places.
                             self.refused.remove(&(client, name.to_string()));
@@ -150,7 +159,7 @@ impl Checker {
                         self.refused.insert((client, name.to_string()), now);
                     }
                     Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_)
-                        if *share != Share::ONE =>
+                        if !is_new =>
                     {
                         self.end(field)
                     }
@@ -203,9 +212,7 @@ impl Checker {
 
     /// Rule 2: what may still be granted is not forgotten before that is over.
     fn note_dead(&mut self, command: &Command) {
-        if let Command::Acquire { field, share: Share::ONE, .. }
-        | Command::HandOff { to: field, .. } = command
-        {
+        if let Some((_, field)) = new_hold(command) {
             let until = self.hold_of(field).map(|hold| hold.open_until);
             if let (Some(key), Some(until)) = (self.key_of(field), until) {
                 self.dead.insert(key, until);
@@ -260,7 +267,7 @@ impl Checker {
         outcome: &Outcome<Value>,
     ) -> Result<(), String> {
         let command = &request.command;
-        let own = own_fields(command);
+        let own: Vec<&str> = own_fields(command).into_iter().map(id_part).collect();
         if process.deposed.is_some() {
             self.fence_was_lost = true;
             for field in &own {
@@ -309,7 +316,7 @@ impl Checker {
         }
         // A release of which the server refuses a part may leave the rest of the time to the hold.
         let shortens = matches!(command, Command::ReleaseAt { .. });
-        if was.is_reservation() {
+        if self.is_only_reserved(&lock.name, was) {
             return Ok(());
         }
         if !shortens && is.is_some_and(|is| is.left < was.left) {
@@ -429,11 +436,7 @@ impl Checker {
 
     /// P2: what is minted grows.
     fn on_minted(&mut self, command: &Command, value: &Value) -> Result<(), String> {
-        let (name, field) = match command {
-            Command::Acquire { name, field, share: Share::ONE, .. } => (name, field),
-            Command::HandOff { name, to, .. } => (name, to),
-            _ => return Ok(()),
-        };
+        let Some((name, field)) = new_hold(command) else { return Ok(()) };
         let token = match value {
             Value::List(list) => match list.as_slice() {
                 [Value::Int(1), _, Value::Int(token)] => token.unsigned_abs(),
@@ -482,7 +485,7 @@ fn on_counted(
         _ => return Ok(()),
     };
     let is = after.iter().find(|is| is.name == *name);
-    if is.and_then(|is| is.hold(field)).is_some_and(|hold| hold.count == wanted.total().to_string())
+    if is.and_then(|is| is.hold(field)).is_some_and(|hold| hold.count == rules_of(name).count(wanted).to_string())
     {
         return Ok(());
     }
@@ -493,6 +496,7 @@ fn on_counted(
 fn on_late(time: i64, command: &Command, reply: &Reply) -> Result<(), String> {
     let not_after = match command {
         Command::Acquire { not_after, .. }
+        | Command::Upgrade { not_after, .. }
         | Command::HandOff { not_after, .. }
         | Command::ForceRelease { not_after, .. }
         | Command::Renew { not_after, .. } => not_after.0,
@@ -509,6 +513,17 @@ fn on_late(time: i64, command: &Command, reply: &Reply) -> Result<(), String> {
         return Err(format!("P7: done {} us late: {command:?}", time - not_after));
     }
     Ok(())
+}
+
+/// The name and the field of a hold that was not there before the command.
+fn new_hold(command: &Command) -> Option<(&LockName, &str)> {
+    match command {
+        Command::Acquire { name, field, share, .. } => {
+            rules_of(name).is_new(*share).then_some((name, field))
+        }
+        Command::HandOff { name, to, .. } | Command::Upgrade { name, to, .. } => Some((name, to)),
+        _ => None,
+    }
 }
 
 fn is_forced(command: &Command) -> bool {

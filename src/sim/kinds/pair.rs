@@ -35,7 +35,12 @@ impl Rules for Pair {
             |(field, count)| {
                 let left = end_of(field).map(|end| end - time / 1_000);
                 let is_there = left.is_none_or(|left| left > 0);
-                is_there.then(|| Place { field: field.clone(), count: count.clone(), left })
+                is_there.then(|| Place {
+                    field: field.clone(),
+                    count: count.clone(),
+                    exclusive: true,
+                    left,
+                })
             },
         );
         Some(Found { name: name.clone(), pttl, holds: places.collect() })

@@ -23,8 +23,8 @@ impl Rules for Reentrant {
     /// Every field counts as a hold, so that a second one is seen.
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found> {
         let (fields, pttl) = hash(keys, time, name)?;
-        let holds =
-            fields.into_iter().map(|(field, count)| Place { field, count, left: pttl }).collect();
+        let place = |(field, count)| Place { field, count, exclusive: true, left: pttl };
+        let holds = fields.into_iter().map(place).collect();
         Some(Found { name: name.clone(), pttl, holds })
     }
 

@@ -4,14 +4,16 @@
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Stored;
 use crate::base::name::LockName;
+use crate::kinds::share::Share;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
 use crate::sim::kinds::Places;
 use crate::sim::kinds::Promises;
 use crate::sim::kinds::Rules;
+use crate::sim::kinds::id_part;
 
 /// How many permits the semaphores of the simulation have.
-const PERMITS: usize = 2;
+pub(in crate::sim) const PERMITS: u32 = 3;
 
 pub(super) struct Semaphore;
 
@@ -20,15 +22,37 @@ impl Rules for Semaphore {
         Promises { tokens_protect: false, hands_off: false, moves_between_clocks: false }
     }
 
+    /// One that wants them all.
     fn at_once(&self) -> usize {
-        PERMITS
+        1
+    }
+
+    fn allows(&self, together: &[Place]) -> bool {
+        let taken = together.iter().map(|place| place.count.parse().unwrap_or(PERMITS + 1));
+        taken.sum::<u32>() <= PERMITS
+    }
+
+    fn shows_reservations(&self) -> bool {
+        false
+    }
+
+    fn count(&self, share: Share) -> u32 {
+        share.exclusive
+    }
+
+    fn is_new(&self, _share: Share) -> bool {
+        true
+    }
+
+    fn key(&self, name: &LockName) -> String {
+        name.permits_key()
+    }
+
+    fn beside(&self, _keys: &Keyspace, _time: i64, name: &LockName) -> Vec<String> {
+        vec![name.permits_key(), name.heard_key()]
     }
 
     /// Each hold has the permits that its field says, so that the first of them stands for all.
-    fn allows(&self, together: &[Place]) -> bool {
-        together.iter().map(|place| wanted(&place.field)).sum::<usize>() <= PERMITS
-    }
-
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found> {
         let dumped = keys.peek(time, &name.permits_key())?;
         let Stored::SortedSet(permits) = dumped.value else { return None };
@@ -37,7 +61,8 @@ impl Rules for Semaphore {
             let left = *end as i64 - time / 1_000;
             if let (Some(field), true) = (permit.strip_suffix(":1"), left > 0) {
                 let count = wanted(field).to_string();
-                holds.push(Place { field: field.to_owned(), count, left: Some(left) });
+                let field = id_part(field).to_owned();
+                holds.push(Place { field, count, exclusive: true, left: Some(left) });
             }
         }
         Some(Found { name: name.clone(), pttl: dumped.pttl, holds })
@@ -50,6 +75,6 @@ impl Rules for Semaphore {
 }
 
 /// How many permits the hold of a field wants.
-fn wanted(field: &str) -> usize {
-    field.rsplit(':').nth(1).and_then(|want| want.parse().ok()).unwrap_or(1)
+fn wanted(field: &str) -> u32 {
+    field.split(':').nth(2).and_then(|want| want.parse().ok()).unwrap_or(1)
 }

@@ -30,6 +30,9 @@ impl Checker {
         let Command::Acquire { name, wait: WaitMode::Again { ticket, .. }, .. } = command else {
             return Ok(());
         };
+        if !self.plan.has_line_of_clients(name) {
+            return Ok(());
+        }
         let over = self.names.get(name.as_str()).and_then(|name| name.line.over.get(&client));
         match over {
             Some(over) if over == ticket && *ticket > 0 => {

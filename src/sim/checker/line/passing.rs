@@ -30,7 +30,7 @@ impl Checker {
         clients: &[Client],
     ) -> Result<(), String> {
         for (was, is) in executed.before.iter().zip(after) {
-            if self.plan.has_line(&was.name) {
+            if self.plan.has_line_of_clients(&was.name) {
                 self.note_what_vanished(now, was);
                 if own_names(&executed.request.command).any(|name| *name == was.name) {
                     self.look_at_passing(now, executed, (was, is), clients)?;

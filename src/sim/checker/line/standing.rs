@@ -30,6 +30,11 @@ impl Checker {
                 }
                 continue;
             }
+            if !self.plan.has_line_of_clients(&view.name) {
+                self.note_seen(now, view);
+                self.look_for_unwanted_places(now, view, clients)?;
+                continue;
+            }
             self.note_what_vanished(now, view);
             self.look_at_lives(now, view)?;
             self.look_for_unwanted_places(now, view, clients)?;
