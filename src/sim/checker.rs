@@ -96,6 +96,8 @@ struct Hold {
     watched: Vec<RequestId>,
     /// Those of them that let nobody else have anything beside them.
     exclusive: Vec<RequestId>,
+    /// The last level that was given up was one of those.
+    ended_exclusive: bool,
     /// The permits that it has, or its levels.
     share: Share,
     max_hold: bool,
@@ -156,7 +158,7 @@ impl Hold {
         };
         // Once all levels are given up, the last release may still be on its way.
         let exclusive = match self.levels.is_empty() {
-            true => !self.exclusive.is_empty(),
+            true => self.ended_exclusive,
             false => self.levels.iter().any(is_exclusive),
         };
         Place { exclusive, ..Place::of(field, count) }
@@ -496,6 +498,7 @@ impl Checker {
         let Some(hold) = self.holds.get_mut(&(client, id)) else { return };
         let before = hold.levels.len();
         hold.levels.retain(|other| *other != level);
+        hold.ended_exclusive = hold.exclusive.contains(&level);
         if before == 1 && hold.levels.is_empty() && !hold.ended {
             hold.guard_end = now;
         }

@@ -40,6 +40,11 @@ impl Place {
         Self { field, count: count.to_string(), exclusive: true, left: None }
     }
 
+    /// What is left of a hold whose time is over.
+    pub(super) fn is_dead(&self) -> bool {
+        self.left == Some(0)
+    }
+
     /// The lock is reserved for this field, and nobody holds it yet.
     pub(super) fn is_reservation(&self) -> bool {
         self.count == "0" && !self.field.ends_with(KEPT)
@@ -110,6 +115,11 @@ pub(super) trait Rules: Sync {
     /// Whether a waiter can have the name beside these.
     fn has_room(&self, beside: &[Place]) -> bool {
         beside.len() < self.at_once()
+    }
+
+    /// Whether the count of a hold may be larger than its owner's for a while.
+    fn keeps_what_was_given_up(&self) -> bool {
+        false
     }
 
     /// Whether a reservation can be told from a hold by its key.

@@ -354,8 +354,12 @@ impl Plan {
 
     /// One of five has Redisson's profile.
     pub(super) fn with_profile(self, chance: &mut Chance) -> Self {
-        let profile =
-            if chance.permille(200) { WireProfile::Redisson } else { WireProfile::Native };
+        let native_only = self.kinds.iter().any(|kind| kind.waits_per_owner());
+        let profile = if chance.permille(200) && !native_only {
+            WireProfile::Redisson
+        } else {
+            WireProfile::Native
+        };
         Self { profile, ..self }
     }
 

@@ -211,7 +211,7 @@ impl Checker {
             return Err(format!("P7: {lock:?} has a hold that was never sent: {field}"));
         };
         // How long a reservation lasts does not depend on what became of the attempts.
-        if self.jumped || self.is_only_reserved(&lock.name, place) {
+        if self.jumped || place.is_dead() || self.is_only_reserved(&lock.name, place) {
             return Ok(());
         }
         let guarded = hold.has_guard() && !self.crashed[client];

@@ -34,6 +34,10 @@ impl Rules for ReadWrite {
         share.exclusive > 0
     }
 
+    fn keeps_what_was_given_up(&self) -> bool {
+        true
+    }
+
     fn is_new(&self, share: Share) -> bool {
         share.total() == 1
     }
@@ -43,7 +47,8 @@ impl Rules for ReadWrite {
         fields.iter().map(|(field, _)| name.reader_key(field)).collect()
     }
 
-    /// A reader whose own key is gone is dead, and is not there.
+    /// A reader whose own key is gone is dead, and has no time left. Its field stays until a writer
+    /// removes it.
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found> {
         let (fields, pttl) = hash(keys, time, name)?;
         let mut holds = Places::new();
@@ -53,8 +58,7 @@ impl Rules for ReadWrite {
                 None => (field.as_str(), false),
             };
             let alive = keys.peek(time, &name.reader_key(id)).map(|reader| reader.pttl);
-            let left = if exclusive { Some(pttl) } else { alive };
-            let Some(left) = left else { continue };
+            let left = if exclusive { pttl } else { alive.unwrap_or(Some(0)) };
             let count: u32 = count.parse().unwrap_or(0);
             match holds.iter_mut().find(|place: &&mut Place| place.field == id) {
                 Some(known) => {

@@ -10,6 +10,7 @@ use crate::sim::checker::drifts_by;
 use crate::sim::checker::line::LINE;
 use crate::sim::checker::line::RESERVATION;
 use crate::sim::checker::line::View;
+use crate::sim::checker::line::seen_holds;
 use crate::sim::client::Client;
 use crate::sim::kinds::Found;
 
@@ -31,6 +32,7 @@ impl Checker {
                 continue;
             }
             if !self.plan.has_line_of_clients(&view.name) {
+                self.note_what_appeared(now, view);
                 self.note_seen(now, view);
                 self.look_for_unwanted_places(now, view, clients)?;
                 continue;
@@ -41,6 +43,16 @@ impl Checker {
             self.look_for_missed_reservation(now, view, clients)?;
         }
         Ok(())
+    }
+
+    /// What is there since the last look may have been reserved, also for a place that a replica has
+    /// brought back.
+    fn note_what_appeared(&mut self, now: Moment, view: &View) {
+        let holds = seen_holds(view);
+        let Some(line) = self.line_mut(&view.name) else { return };
+        if holds.iter().any(|hold| !line.seen_holds.contains(hold)) {
+            line.last_reserved = now;
+        }
     }
 
     /// P7, P10: no reservation and no line outlives its time.
