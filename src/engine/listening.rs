@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::Failure;
 use crate::base::clock::Moment;
 use crate::base::stats::add;
@@ -15,6 +17,17 @@ use crate::engine::timers::TimerKey;
 
 /// Who had the lock within this time lets those go first who have waited for longer.
 const SERVED: Duration = Duration::from_millis(50);
+
+/// For whom a message says that the lock was reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReservedFor {
+    /// A waiter of this client: its record.
+    Waiter(u64),
+    /// Another client, or a dead id of this one.
+    Other,
+    /// A hold of this client that is over: the message is late.
+    Nobody,
+}
 
 impl Engine {
     pub(super) fn on_pubsub_up(&mut self) {
@@ -120,22 +133,31 @@ impl Engine {
             }
             return;
         }
-        let mut of_others = 0;
+        let mut reserved: SmallVec<[ReservedFor; 4]> = SmallVec::new();
         for word in payload.split(' ') {
             match word {
                 "0" => {
                     self.queues.listening(listener).into_iter().for_each(|id| self.on_wake_up(id))
                 }
-                field if field.contains(':') => {
-                    of_others += u64::from(!self.is_reserved_for_us(listener, field));
-                }
+                field if field.contains(':') => reserved.push(self.on_reserved(listener, field)),
                 // For messages that later versions may send.
                 _ => {}
             }
         }
-        if of_others > 0 {
-            for name_id in self.queues.listening(listener) {
-                self.on_reserved_for_others(name_id, of_others);
+        self.move_up(listener, &reserved);
+    }
+
+    /// Those who wait have moved up by what was reserved for others.
+    fn move_up(&mut self, listener: u64, reserved: &[ReservedFor]) {
+        for name_id in self.queues.listening(listener) {
+            let is_of_other = |by: &&ReservedFor| match by {
+                ReservedFor::Waiter(other) => *other != name_id,
+                ReservedFor::Other => true,
+                ReservedFor::Nobody => false,
+            };
+            let others = reserved.iter().filter(is_of_other).count() as u64;
+            if others > 0 {
+                self.on_reserved_for_others(name_id, others);
             }
         }
     }
@@ -166,14 +188,16 @@ impl Engine {
         }
     }
 
-    /// The lock was reserved for this field. False if that is of nobody here.
-    fn is_reserved_for_us(&mut self, listener: u64, field: &str) -> bool {
-        let hold = self.queues.names.get(&listener).and_then(|name| {
-            self.hold_of_field(&name.lock, field).and_then(|(id, _)| self.holds.get(&id))
-        });
-        let Some((id, name_id, state)) = hold.map(|hold| (hold.id, hold.name_id, hold.state))
+    /// The lock was reserved for this field.
+    fn on_reserved(&mut self, listener: u64, field: &str) -> ReservedFor {
+        let name = self.queues.names.get(&listener);
+        let Some((id, _)) = name.and_then(|name| self.hold_of_field(&name.lock, field)) else {
+            return ReservedFor::Other;
+        };
+        let Some((name_id, state)) = self.holds.get(&id).map(|hold| (hold.name_id, hold.state))
         else {
-            return false;
+            let is_dead = self.dead_ids.get(id).is_some();
+            return if is_dead { ReservedFor::Other } else { ReservedFor::Nobody };
         };
         match state {
             HoldState::Acquiring if seeded!(OwnReservationWakes) => {}
@@ -187,9 +211,9 @@ impl Engine {
             }
             // The server does not know this hold any more.
             state if state.is_live() => self.watchdog.verify(&self.cx, &mut self.holds, id),
-            _ => return false,
+            _ => return ReservedFor::Nobody,
         }
-        true
+        ReservedFor::Waiter(name_id)
     }
 
     /// The lock was reserved for so many others.

@@ -23,9 +23,9 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::kinds::command::Command;
+use crate::kinds::share::Share;
 use crate::settings::config::Config;
 use crate::settings::config::Sharding;
-use crate::kinds::share::Share;
 use crate::sim::plan::Plan;
 use crate::sim::task::Task;
 

@@ -175,8 +175,7 @@ pub(super) fn rules_of(name: &LockName) -> &'static dyn Rules {
 }
 
 /// Every kind that a seed may draw.
-pub(super) const ALL: &[Kind] =
-    &[Kind::Reentrant, Kind::Pair, Kind::ReadWrite, Kind::Semaphore];
+pub(super) const ALL: &[Kind] = &[Kind::Reentrant, Kind::Pair, Kind::ReadWrite, Kind::Semaphore];
 
 /// The kind that is called so.
 pub(super) fn named(text: &str) -> Option<Kind> {

@@ -314,6 +314,10 @@ impl Plan {
             let drawn = *chance.pick(if at == 0 { &kinds::ALL[1..] } else { kinds::ALL });
             *kind = only.unwrap_or(if mixed { drawn } else { *kind });
         }
+        if self.kinds.iter().any(|kind| kind.waits_per_owner()) {
+            // A client may die with many places. Only the fallback tells the others that they moved up.
+            self.fallback = self.fallback.min(Duration::from_secs(5));
+        }
         let moves = |kind: &Kind| kinds::rules(*kind).promises().moves_between_clocks;
         if self.primaries.is_some() && !self.kinds.iter().all(moves) {
             // Such a kind says that the clocks of a cluster must agree.

@@ -192,11 +192,6 @@ impl World {
         }
         let now = self.now;
         let time = self.processes[from].time(now);
-        if let Some(name) = self.names.iter().find(|name| name.as_str() == key).cloned() {
-            let beside = rules_of(&name).beside(&self.processes[from].keys, time, &name);
-            beside.iter().for_each(|key| self.move_key(key));
-        }
-        let Some(dumped) = self.processes[from].keys.peek(time, key) else { return };
         let apart = self.processes[to].time(now) - time;
         let lock = self.names.iter().find(|name| name.as_str() == key);
         let lock =
@@ -208,6 +203,11 @@ impl World {
             );
             self.checker.skew(apart);
         }
+        if let Some(name) = self.names.iter().find(|name| name.as_str() == key).cloned() {
+            let beside = rules_of(&name).beside(&self.processes[from].keys, time, &name);
+            beside.iter().for_each(|key| self.move_key(key));
+        }
+        let Some(dumped) = self.processes[from].keys.peek(time, key) else { return };
         self.processes[from].keys.remove(time, key);
         let there = self.processes[to].time(now);
         self.processes[to].keys.plant(there, key, dumped.value, dumped.pttl);

@@ -205,13 +205,10 @@ impl World {
     /// Whoever waits without a limit for one lock while it has another may wait forever, and a
     /// mutex for itself.
     fn may_block_itself(&self, client: usize, task: usize, name: &LockName) -> bool {
-        self.clients[client].tasks[task]
-            .guards
-            .iter()
-            .any(|guard| {
-                let is_other = guard.cell.name != *name;
-                task == MUTEX || is_other || name.kind() == Kind::Semaphore
-            })
+        self.clients[client].tasks[task].guards.iter().any(|guard| {
+            let is_other = guard.cell.name != *name;
+            task == MUTEX || is_other || name.kind() == Kind::Semaphore
+        })
     }
 
     /// Any level of any hold.

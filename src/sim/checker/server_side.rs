@@ -158,9 +158,7 @@ impl Checker {
                         self.note_held(client, name.as_str(), now);
                         self.refused.insert((client, name.to_string()), now);
                     }
-                    Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_)
-                        if !is_new =>
-                    {
+                    Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_) if !is_new => {
                         self.end(field)
                     }
                     _ => {}

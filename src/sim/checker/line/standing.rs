@@ -49,9 +49,12 @@ impl Checker {
     /// brought back.
     fn note_what_appeared(&mut self, now: Moment, view: &View) {
         let holds = seen_holds(view);
-        let Some(line) = self.line_mut(&view.name) else { return };
-        if holds.iter().any(|hold| !line.seen_holds.contains(hold)) {
-            line.last_reserved = now;
+        // Those who heard of a reservation sleep until it would have ended.
+        let sleep = RESERVATION + Duration::from_millis(20) + self.way();
+        let Some(name) = self.names.get_mut(view.name.as_str()) else { return };
+        if holds.iter().any(|hold| !name.line.seen_holds.contains(hold)) {
+            name.line.last_reserved = now;
+            name.sleep_until = name.sleep_until.max(now.plus(sleep));
         }
     }
 
@@ -160,6 +163,10 @@ impl Checker {
 
     /// Whether the lock of a name may have to wait for more than a timer: too many dead places.
     pub(in crate::sim::checker) fn has_timers(&self, name: &str) -> bool {
-        self.names[name].line.seen_places.len() < WITH_TIMERS
+        let known = &self.names[name];
+        // A client may have died with many places, which do not count any more, and the others do not
+        // hear of that before their fallback.
+        let many_died = known.lock.kind().waits_per_owner() && self.crashed.contains(&true);
+        known.line.seen_places.len() < WITH_TIMERS && !many_died
     }
 }
