@@ -652,6 +652,100 @@ async fn each_error_after_each_script_of_a_latch_was_run() {
     all_latch_rows(When::After).await;
 }
 
+// ---- the scripts of the semaphore
+
+/// Of a semaphore with three permits, two of which are held: what is sent for it, and the use of a
+/// lock that ends in the same way.
+const OF_SEMAPHORES: [(&str, Use); 7] = [
+    ("acquire", Use::Acquire),
+    ("release", Use::Release),
+    ("release_at", Use::ReleaseAt),
+    ("renew", Use::Inspect),
+    ("force_release", Use::ForceRelease),
+    ("inspect", Use::Inspect),
+    ("set_permits", Use::Acquire),
+];
+
+async fn semaphore_row((line, ends): (&'static str, [End; 10]), when: When) {
+    for (script, like) in OF_SEMAPHORES {
+        let mut world = World::with(line, when).await;
+        for known in look::scripts_of("semaphore").keys() {
+            look::digest_of(&mut world.connection, "semaphore", known);
+        }
+        let digest = look::digest_of(&mut world.connection, "semaphore", script);
+        let semaphore = world.client.semaphore("permits", 3).unwrap();
+        let kept = if script == "release_at" { BOUND } else { Duration::ZERO };
+        let options = LockOptions::new().at_least(kept);
+        let mut held = Some(semaphore.acquire_with(2, options).await.unwrap().expect("free"));
+        world.answer(&digest, 1);
+        let call = async {
+            let two = held.as_ref().unwrap();
+            match script {
+                "acquire" => semaphore.acquire().await.map(|one| one.leave_to_lease()),
+                "release" | "release_at" => held.take().unwrap().release().await,
+                "renew" => two.verify().await,
+                "force_release" => semaphore.force_release_from(&two.hold_id()).await.map(drop),
+                "inspect" => semaphore.available().await.map(|left| assert_eq!(left, 1)),
+                _ => semaphore.add_permits(2).await.map(|number| assert_eq!(number, 5)),
+            }
+        };
+        let done = timeout(2 * BOUND, call).await.expect(line);
+        assert_eq!(world.proxy.clear(), 0, "{line} {script}: not met");
+        if world.is_a_lie() {
+            continue;
+        }
+        let found = match &done {
+            Ok(()) => G,
+            Err(Error::Auth { .. }) => A,
+            Err(Error::Denied { .. }) => D,
+            Err(Error::Refused { .. }) => R,
+            Err(Error::Unsupported { .. }) => U,
+            Err(error) => panic!("{line} {script}: {error:?}"),
+        };
+        let at = USES.iter().position(|of| *of == like).unwrap();
+        // Who asks whether it still holds is told of an answer that is not understood. What is no
+        // answer at all ends the connection, and is tried again on the next one.
+        let says_nothing = SAYS_NOTHING.iter().any(|words| line.starts_with(words));
+        let is_told = script == "renew" && says_nothing && line != "this is not RESP";
+        let end = if is_told { R } else { ends[at] };
+        assert_eq!(found, end, "{line} {script}: {done:?}");
+        if let Err(error) = &done {
+            world.assert_words(error);
+        }
+        // Permits are taken by none or by all of one hold, and a number is added once.
+        let key = "{permits}:timeout";
+        let held: u64 = redis::cmd("ZCARD").arg(key).query(&mut world.connection).unwrap();
+        let was_run = found == G || when == When::After;
+        match script {
+            "acquire" if found == G => assert_eq!(held, 3, "{line}"),
+            "release" | "force_release" if was_run => assert_eq!(held, 0, "{line} {script}"),
+            "set_permits" if was_run => {
+                let number = look::hash(&mut world.connection, "permits").remove("permits");
+                assert_eq!(number.as_deref(), Some("5"), "{line}");
+            }
+            _ => assert!(held == 2 || held == 3, "{line} {script}: {held}"),
+        }
+    }
+}
+
+async fn all_semaphore_rows(when: When) {
+    let rows =
+        stream::iter(TABLE).map(|one| tokio::spawn(semaphore_row(one, when))).buffer_unordered(9);
+    let failed: Vec<String> =
+        rows.filter_map(|end| async { end.err() }).map(|end| format!("{end:?}")).collect().await;
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_in_answer_to_each_script_of_a_semaphore() {
+    all_semaphore_rows(When::Before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_after_each_script_of_a_semaphore_was_run() {
+    all_semaphore_rows(When::After).await;
+}
+
 // ---- errors of real servers
 
 fn config(connection: &mut Connection, setting: &str, value: &str) {
