@@ -155,8 +155,11 @@ impl LockClient {
     ///
     /// As [`reentrant_lock`](Self::reentrant_lock).
     pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
-        let name = LockName::new(&self.prefix.before(name.as_ref()))?;
-        RwLock::new(name.of_kind(Kind::ReadWrite), &self.shared)
+        RwLock::new(self.rw_name(name.as_ref())?, &self.shared)
+    }
+
+    fn rw_name(&self, name: &str) -> Result<LockName> {
+        Ok(LockName::new(&self.prefix.before(name))?.of_kind(Kind::ReadWrite))
     }
 
     /// The count-down latch of that name. Nothing is sent; call this wherever you need it.
@@ -352,6 +355,28 @@ impl LockClient {
     pub async fn preflight_semaphore(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
         let name = self.semaphore_name(name.as_ref())?;
         preflight(&self.shared, &name, self.topology).await
+    }
+
+    /// Checks the same for the [read-write lock](crate::RwLock) of that name, with the scripts, keys
+    /// and channel of a read-write lock. It does not disturb a lock that is in use.
+    ///
+    /// # Errors
+    ///
+    /// As [`preflight`](Self::preflight).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`preflight`](Self::preflight).
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let report = client.preflight_rw_lock("catalog").await?;
+    /// assert!(report.is_usable(), "{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preflight_rw_lock(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        preflight(&self.shared, &self.rw_name(name.as_ref())?, self.topology).await
     }
 
     /// The permissions that the Redis user of this client needs for locks whose names match any of

@@ -373,6 +373,7 @@ impl Puppet {
             None | Some("kind=lock") => "lock",
             Some("kind=latch") => "latch",
             Some("kind=permit") => "permit",
+            Some("kind=rw_lock") => "rw_lock",
             Some(word) => return Err(Failure::bad(format!("not an option here: {word}"))),
         };
         words.end()?;
@@ -381,6 +382,7 @@ impl Puppet {
             let report = match kind {
                 "latch" => client.preflight_latch(&name).await?,
                 "permit" => client.preflight_semaphore(&name).await?,
+                "rw_lock" => client.preflight_rw_lock(&name).await?,
                 _ => client.preflight(&name).await?,
             };
             let finding = |finding: &Finding| {

@@ -38,7 +38,7 @@
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
 //! | `ID stats` | info | `counters` and `gauges` |
 //! | `ID ping` | info | `rtt_us` |
-//! | `ID preflight NAME [kind=lock\|latch\|permit]` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
+//! | `ID preflight NAME [kind=lock\|latch\|permit\|rw_lock]` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
 //! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
 //! | `ID crash` | | SIGKILL to itself |
 //!

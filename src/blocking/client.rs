@@ -178,6 +178,17 @@ impl LockClient {
         wait("LockClient::preflight_latch", self.0.preflight_latch(name))?
     }
 
+    /// Checks the same for the read-write lock of that name: as
+    /// [`LockClient::preflight_rw_lock`](crate::LockClient::preflight_rw_lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::preflight_rw_lock`](crate::LockClient::preflight_rw_lock), and
+    /// [`Error::InAsyncTask`](crate::Error::InAsyncTask).
+    pub fn preflight_rw_lock(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        wait("LockClient::preflight_rw_lock", self.0.preflight_rw_lock(name))?
+    }
+
     /// The permissions that the Redis user of this client needs: as
     /// [`LockClient::required_acl`](crate::LockClient::required_acl). No I/O.
     ///

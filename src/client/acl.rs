@@ -45,6 +45,10 @@ const ON_LATCH: [&str; 3] = ["hmget", "hincrby", "del"];
 const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
 /// What scripts call on semaphores beside that.
 const ON_SEMAPHORE: [&str; 5] = ["hmget", "del", "zcard", "zrangebyscore", "zremrangebyscore"];
+/// What scripts call on read-write locks beside that.
+const ON_RW_LOCK: [&str; 2] = ["hrandfield", "del"];
+/// What they ask about a line where there is none.
+const ON_ABSENT_LINE: [&str; 3] = ["zscore", "zrange", "zcount"];
 /// To find the slots, and to follow a slot that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
@@ -85,6 +89,7 @@ pub struct RequiredAcl {
     database: bool,
     latches: bool,
     semaphores: bool,
+    rw_locks: bool,
 }
 
 impl RequiredAcl {
@@ -118,6 +123,7 @@ impl RequiredAcl {
             database: false,
             latches: false,
             semaphores: false,
+            rw_locks: false,
         })
     }
 
@@ -180,6 +186,12 @@ impl RequiredAcl {
         self.semaphores && self.profile.has_lines()
     }
 
+    /// Whether the names are those of [read-write locks](crate::RwLock), too. Default: no.
+    pub fn rw_locks(mut self, rw_locks: bool) -> Self {
+        self.rw_locks = rw_locks;
+        self
+    }
+
     /// The rules alone, without a user and a password: `~orders:*`, `&redisson_lock__client:*`,
     /// `+evalsha` and so on.
     pub fn rules(&self) -> Vec<String> {
@@ -232,6 +244,9 @@ impl RequiredAcl {
         if self.has_semaphores() {
             keys.extend(self.patterns.iter().flat_map(Pattern::permits));
         }
+        if self.rw_locks {
+            keys.extend(self.patterns.iter().flat_map(Pattern::readers));
+        }
         keys
     }
 
@@ -245,6 +260,9 @@ impl RequiredAcl {
         }
         if self.has_semaphores() {
             channels.extend(self.patterns.iter().flat_map(Pattern::semaphore_channels));
+        }
+        if self.rw_locks {
+            channels.extend(self.patterns.iter().flat_map(Pattern::rw_channels));
         }
         channels
     }
@@ -261,9 +279,17 @@ impl RequiredAcl {
             WireProfile::Redisson => commands.extend(ON_LATCH_OF_REDISSON),
         }
         if self.has_semaphores() {
-            let known = |command: &&str| commands.contains(command);
-            commands.extend(ON_SEMAPHORE.iter().filter(|it| !known(it)).collect::<Vec<_>>());
+            commands.extend(ON_SEMAPHORE);
         }
+        if self.rw_locks {
+            commands.extend(ON_RW_LOCK);
+            if !self.profile.has_lines() {
+                commands.extend(ON_ABSENT_LINE);
+            }
+        }
+        // Each kind names what it needs beside the reentrant lock.
+        let mut seen = BTreeSet::new();
+        commands.retain(|command| seen.insert(*command));
         if in_cluster {
             commands.extend(IN_CLUSTER);
         }
@@ -412,6 +438,17 @@ impl Pattern {
 
     fn semaphore_channels(&self) -> Vec<String> {
         self.spelled(&format!("redisson_sc:{{{self}}}"), "redisson_sc:")
+    }
+
+    /// The keys by which readers of the names are known to be alive.
+    fn readers(&self) -> Vec<String> {
+        let of_names = self.spelled(&format!("{{{self}}}"), "");
+        of_names.into_iter().map(|key| format!("{key}:*:rwlock_timeout:1")).collect()
+    }
+
+    /// The channels of read-write locks of these names.
+    fn rw_channels(&self) -> Vec<String> {
+        self.spelled(&format!("redisson_rwlock:{{{self}}}"), "redisson_rwlock:")
     }
 
     /// Channels or keys that contain the names: `without_brace` for names without a brace; those

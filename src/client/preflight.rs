@@ -6,6 +6,7 @@
 
 mod latch;
 mod plan;
+mod read_write;
 mod reentrant;
 mod report;
 mod semaphore;

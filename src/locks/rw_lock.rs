@@ -76,6 +76,9 @@ use crate::locks::lock::unless_lost;
 /// that it is alive. Who waits stands in the line, as for the other locks. The channel is
 /// `redisson_rwlock:{name}`.
 ///
+/// [`RequiredAcl::rw_locks`](crate::RequiredAcl::rw_locks) adds the permissions for these.
+/// [`preflight_rw_lock`](crate::LockClient::preflight_rw_lock) checks a server and them.
+///
 /// [`Error::WouldDeadlock`]: crate::Error::WouldDeadlock
 #[derive(Clone)]
 pub struct RwLock {

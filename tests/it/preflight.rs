@@ -102,11 +102,12 @@ async fn every_script_is_run() {
     let server = RedisServer::start();
     let client = LockClient::connect(&server.url()).await.unwrap();
     let mut connection = server.connection();
-    for (kind, count) in [("reentrant", 8), ("latch", 4), ("semaphore", 7)] {
+    for (kind, count) in [("reentrant", 8), ("latch", 4), ("semaphore", 7), ("read_write", 8)] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
         let _ = match kind {
             "latch" => look_at_latch(&client, NAME).await,
             "semaphore" => look_at_semaphore(&client, NAME).await,
+            "read_write" => client.preflight_rw_lock(NAME).await.unwrap(),
             _ => look_at(&client, NAME).await,
         };
         let scripts = look::scripts_of(kind);

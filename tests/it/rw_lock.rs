@@ -11,6 +11,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::RwLock;
 use redis_reentrant_lock::RwLockReadGuard;
 use redis_reentrant_lock::RwLockWriteGuard;
@@ -571,4 +572,126 @@ async fn the_puppet_reads_writes_and_downgrades() {
     assert_eq!(puppet.run("wu unlock w")["event"], "unlocked");
     assert_eq!(puppet.run("uu unlock u")["event"], "unlocked");
     puppet.finish();
+}
+
+/// A name stays taken for others after a fast write, and a read keeps writers away.
+#[tokio::test]
+async fn a_name_stays_taken_for_at_least_its_time() {
+    in_both_profiles(async |_, first, second| {
+        let options = LockOptions::new().at_least(Duration::from_secs(1));
+        let lock = lock(first);
+        lock.write_with(options).await.unwrap().expect("free").unlock().await.unwrap();
+        assert_eq!(others_could(second).await, (false, false));
+        writes(second).await.unlock().await.unwrap();
+        lock.read_with(options).await.unwrap().expect("free").unlock().await.unwrap();
+        assert_eq!(others_could(second).await, (true, false));
+        writes(second).await.unlock().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_has_it_is_told_and_can_be_deprived_of_it() {
+    in_both_profiles(async |_, first, second| {
+        let lock = lock(second);
+        assert!(!lock.is_locked().await.unwrap());
+        assert_eq!(lock.holder().await.unwrap(), None);
+        let write = writes(first).await;
+        let holder = lock.holder().await.unwrap().expect("the writer");
+        assert_eq!((holder.hold_id(), holder.count), (write.hold_id(), 1));
+        assert!(lock.remaining_lease().await.unwrap() > Some(Duration::from_secs(10)));
+        assert!(lock.force_unlock_from(&holder).await.unwrap());
+        assert_eq!(timeout(BOUND, write.lost()).await.unwrap(), LossReason::ForceUnlocked);
+        assert!(!lock.force_unlock_from(&holder).await.unwrap());
+        drop(write);
+
+        let readers = [reads(first).await, reads(first).await, reads(second).await];
+        assert!(lock.is_locked().await.unwrap());
+        let holder = lock.holder().await.unwrap().expect("a reader");
+        assert!(readers.iter().any(|read| read.hold_id() == holder.hold_id()));
+        assert!(lock.force_unlock().await.unwrap());
+        for read in &readers {
+            assert_eq!(timeout(BOUND, read.lost()).await.unwrap(), LossReason::ForceUnlocked);
+        }
+        assert!(!lock.force_unlock().await.unwrap());
+        assert_eq!(others_could(first).await, (true, true));
+    })
+    .await;
+}
+
+/// Everything that a read-write lock does.
+async fn live(client: &LockClient, other: &LockClient) -> redis_reentrant_lock::Result<()> {
+    let owner = || Owner::new();
+    let lock = lock(client);
+    let read = owner().scope(lock.read()).await?;
+    let write = read.try_upgrade().await?.expect("the only reader");
+    drop(write.downgrade().await?);
+    let waiter = tokio::spawn({
+        let lock = other.rw_lock(NAME)?;
+        async move { lock.write().await?.unlock().await }
+    });
+    read.verify().await?;
+    read.unlock().await?;
+    timeout(BOUND, waiter).await.expect("granted").unwrap()?;
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        readers.push(owner().scope(lock.read()).await?);
+    }
+    owner().scope(lock.try_write_for(Duration::from_millis(50))).await?.unwrap_err();
+    for read in readers {
+        read.unlock().await?;
+    }
+    let taken = owner().scope(lock.write()).await?;
+    lock.force_unlock().await?;
+    drop(taken);
+    let kept = LockOptions::new().at_least(Duration::from_millis(10));
+    owner().scope(lock.write_with(kept)).await?.expect("free").unlock().await
+}
+
+/// The user of `required_acl` may do all of this, and the preflight finds each rule that is missing.
+#[tokio::test]
+async fn the_permissions_of_a_read_write_lock_are_exact() {
+    for profile in [WireProfile::Native, WireProfile::Redisson] {
+        let server = RedisServer::start();
+        let acl = RequiredAcl::new(["cata*"]).unwrap().profile(profile);
+        let (locks, rw_locks) = (acl.clone().rules(), acl.rw_locks(true).rules());
+        let of_rw_locks: Vec<_> = rw_locks.iter().filter(|rule| !locks.contains(rule)).collect();
+        assert!(of_rw_locks.len() >= 4, "{of_rw_locks:?}");
+        // That of names with braces.
+        let of_rw_locks = of_rw_locks.into_iter().filter(|rule| !rule.contains("cata*{*"));
+        for without in std::iter::once(None).chain(of_rw_locks.map(Some)) {
+            let rules: Vec<_> = rw_locks.iter().filter(|rule| Some(*rule) != without).collect();
+            let mut redis = server.connection();
+            let _: () = redis::cmd("DEL").arg(NAME).query(&mut redis).unwrap();
+            let mut user = redis::cmd("ACL");
+            user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(&rules);
+            user.exec(&mut redis).unwrap();
+            let url = format!("redis://u:pw@{}", server.address());
+            let client = builder(&url).profile(profile).connect().await.unwrap();
+            let other = builder(&url).profile(profile).connect().await.unwrap();
+            let report = client.preflight_rw_lock(NAME).await.unwrap();
+            assert_eq!(report.is_usable(), without.is_none(), "without {without:?}: {report}");
+            let life = timeout(BOUND, live(&client, &other)).await.expect("it ends");
+            if without.is_none() {
+                life.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_preflight_does_not_disturb_a_lock_in_use() {
+    in_both_profiles(async |server, first, second| {
+        let report = first.preflight_rw_lock(NAME).await.unwrap();
+        assert!(report.is_usable(), "{report}");
+        assert!(report.to_string().contains("free"), "{report}");
+        let read = reads(second).await;
+        let before = look::hash(&mut server.connection(), NAME);
+        let report = first.preflight_rw_lock(NAME).await.unwrap();
+        assert!(report.is_usable() && report.to_string().contains("in use"), "{report}");
+        assert_eq!(look::hash(&mut server.connection(), NAME), before);
+        read.verify().await.unwrap();
+        read.unlock().await.unwrap();
+    })
+    .await;
 }

@@ -9,6 +9,7 @@ use crate::base::name::WireProfile;
 use crate::base::name::client_channel;
 use crate::client::preflight::latch;
 use crate::client::preflight::random;
+use crate::client::preflight::read_write;
 use crate::client::preflight::reentrant;
 use crate::client::preflight::semaphore;
 use crate::kinds::command::Announce;
@@ -37,7 +38,7 @@ impl Plan {
         match kind {
             Kind::Reentrant => &reentrant::PLAN,
             Kind::CountDownLatch => &latch::PLAN,
-            Kind::ReadWrite => &reentrant::PLAN,
+            Kind::ReadWrite => &read_write::PLAN,
             Kind::Semaphore => &semaphore::PLAN,
             #[cfg(all(test, repository))]
             Kind::Pair => &reentrant::PLAN,
