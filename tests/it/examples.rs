@@ -23,6 +23,7 @@ use crate::support::redis_server::eventually;
 
 const EXAMPLES: [&str; 7] =
     ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker", "semaphore"];
+    ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker", "rw_lock"];
 
 /// Where cargo puts the examples. They are built first if nothing has built them.
 fn folder() -> &'static PathBuf {
@@ -389,4 +390,20 @@ fn requests_for_a_value_that_has_expired_compute_it_once() {
         said.contains("computed 1 times\n") && said.contains("computed 2 times in all"),
         "{said}"
     );
+}
+
+#[test]
+fn a_catalog_is_read_by_many_and_written_by_one() {
+    let server = RedisServer::start();
+    let (code, said) = Example::start("rw_lock", &[], &server.url(), &[]).end();
+    assert_eq!(code, Some(0), "{said}");
+    let words = [
+        "3 read at the same time\n",
+        "a reader was kept out: true\n",
+        "a reader was let in: true\n",
+        "which would wait for itself",
+    ];
+    for words in words {
+        assert!(said.contains(words), "{said}");
+    }
 }
