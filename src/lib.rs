@@ -123,13 +123,10 @@
 //! Both use the same key, so they exclude each other. Where the work is to compute a value that
 //! others only want to have, a [`SingleFlight`] has one caller compute it, while the others wait for
 //! the value and not for the lock, or take the old one. A [`CountDownLatch`] is no lock: whoever
-//! waits for it goes on when others have counted down. Where several may be at work at once, but only
-//! so many, a [`Semaphore`] has permits, of which each acquisition takes one or several, first come,
-//! first served. Locks on several names at once, and locks that are fair to each single caller, do not
-//! exist here yet.
 //! waits for it goes on when others have counted down. Many may read an [`RwLock`] at the same time,
-//! or one may write it. A [`Semaphore`] lets so many in at once. Locks on several names at once, and
-//! locks that are fair to each single caller, do not exist here yet.
+//! or one may write it. Where several may be at work at once, but only so many, a [`Semaphore`] has
+//! permits, of which each acquisition takes one or several, first come, first served. Locks on
+//! several names at once, and locks that are fair to each single caller, do not exist here yet.
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
 //! at most 17 and for some 50 ms. See [waiting](docs::waiting).

@@ -25,6 +25,7 @@ mod pair;
 mod permits;
 mod probes;
 mod questions;
+mod read_write;
 mod reports;
 mod servers;
 mod shutdowns;

@@ -21,9 +21,16 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
-const EXAMPLES: [&str; 7] =
-    ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker", "semaphore"];
-    ["axum", "blocking", "cache_refill", "cron_job", "migration", "payment_worker", "rw_lock"];
+const EXAMPLES: [&str; 8] = [
+    "axum",
+    "blocking",
+    "cache_refill",
+    "cron_job",
+    "migration",
+    "payment_worker",
+    "rw_lock",
+    "semaphore",
+];
 
 /// Where cargo puts the examples. They are built first if nothing has built them.
 fn folder() -> &'static PathBuf {
