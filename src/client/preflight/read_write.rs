@@ -66,7 +66,7 @@ fn needs(setting: &Setting, name: &LockName) -> Vec<Need> {
 }
 
 /// What the steps are about.
-struct Stage<'a> {
+struct RehearsalStage<'a> {
     setting: &'a Setting,
     name: &'a LockName,
     not_after: ServerTime,
@@ -76,7 +76,7 @@ struct Stage<'a> {
 fn rehearsal(setting: &Setting, name: &LockName, not_after: ServerTime) -> Result<Rehearsal> {
     let fields = ["a", "b", "c"].map(|suffix| setting.id(suffix));
     let lease = LeaseMs::checked("lease", LEASE)?;
-    let stage = Stage { setting, name, not_after, lease };
+    let stage = RehearsalStage { setting, name, not_after, lease };
     let [a, b, c] = &fields;
     let mut steps = stage.reads_and_upgrades(a, b, c);
     steps.extend(stage.writes_and_downgrades(a));
@@ -88,7 +88,7 @@ fn rehearsal(setting: &Setting, name: &LockName, not_after: ServerTime) -> Resul
     Ok(Rehearsal { steps, undo })
 }
 
-impl Stage<'_> {
+impl RehearsalStage<'_> {
     fn attempt(&self, field: &str, share: Share, wait: WaitMode) -> Command {
         let announce = self.setting.announce(self.name);
         Command::Acquire {
