@@ -144,9 +144,9 @@ impl Checker {
                     Acquired::Granted { .. } => {
                         self.allow(field, at, *lease);
                         self.note_held(client, name.as_str(), now);
-                        if is_new {
+                        if is_new && !name.kind().waits_per_owner() {
                             // One more level of a hold that is there says nothing of the other
-                            // places.
+                            // places, nor does the hold of another owner that waits for itself.
                             self.refused.remove(&(client, name.to_string()));
                         }
                         if let Some(hold) = self.hold_of(field) {
