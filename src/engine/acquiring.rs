@@ -157,20 +157,21 @@ impl Engine {
         lease: LeaseMs,
         not_after: ServerTime,
     ) -> Option<Command> {
-        let told = self
-            .queues
-            .known_contest(name_id)
-            .map(|contest| std::mem::take(&mut contest.told))
-            .unwrap_or_default();
         let field = self.cx.field_of(self.holds.get(&hold)?);
         let name = self.queues.names.get(&name_id)?.lock.clone();
+        let mut told = Box::default();
+        if name.kind().waits_per_owner() {
+            if let Some(contest) = self.queues.known_contest(name_id) {
+                told = std::mem::take(&mut contest.told);
+            }
+            if self.hears(name_id) {
+                // Before the attempt is sent: its answer may be older than a message.
+                self.queues.listen_for(&mut self.cx, name_id);
+            }
+        }
         if let Some(from) = waiter.upgrades {
             let from = self.cx.field_of(self.holds.get(&from)?);
             return Some(Command::Upgrade { name, from, to: field, lease, not_after, told });
-        }
-        if self.hears(name_id) {
-            // Before the attempt is sent: its answer may be older than a message.
-            self.queues.listen_for(&mut self.cx, name_id);
         }
         let (line, wait) = self.wait_mode(name_id, waiter.once);
         let passes_on =

@@ -240,7 +240,9 @@ impl Engine {
     /// For a name without waiters: keeps its subscription for a short time, and then removes its
     /// record.
     pub(super) fn settle(&mut self, name_id: u64) {
-        self.queues.stop_listening_for(name_id);
+        if self.queues.names.get(&name_id).is_some_and(|name| name.owner.is_some()) {
+            self.queues.stop_listening_for(name_id);
+        }
         if !self.attempt_in_flight(name_id) {
             self.leave_line(name_id);
         }
