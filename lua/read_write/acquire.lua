@@ -5,7 +5,7 @@
   KEYS[1]   lock       hash: mode -> "read" or "write", hold field -> reads, "<hold field>:write" ->
                        writes; a count of 0 is a reservation
   KEYS[2]   timeout    string "<base>:<hold field>:rwlock_timeout:1": the reader is alive while it
-                       is there
+                       is there; and so is a writer that waits
   KEYS[3]   fence      string: the last fencing token of this slot
   KEYS[4]   line       sorted set: hold field of a reader, "<hold field>:write" of a writer ->
                        ticket; may be left out: then nothing is granted but what is reserved
@@ -182,13 +182,31 @@ if waits or looks and redis.call("EXISTS", line) == 1 then
     return first and tonumber(first) < ticket
   end
 
+  -- Readers of a lock that others read do not wait for a writer whose client may be dead: takes
+  -- writers from the front of the line that were not heard of for as long as a line lives. If they
+  -- are alive, they come back with their tickets. Returns whether there were any.
+  local function drop_silent(line, base)
+    local dropped = false
+    for _ = 1, 64 do
+      local first = redis.call("ZRANGE", line, 0, 0)[1]
+      local field = first and string.match(first, "^(.*):write$")
+      if not field then return dropped end
+      local heard = redis.pcall("EXISTS", string.format("%s:%s:rwlock_timeout:1", base, field))
+      if heard ~= 0 or redis.pcall("ZREM", line, first) ~= 1 then return dropped end
+      dropped = true
+    end
+    return dropped
+  end
+
   -- A waiter that hears the messages of the channel enters the line; any other leaves it. If Redis
-  -- refuses that, the waiter goes without a place, or keeps the one that it has.
-  local function wait_in(line, place, ticket, has_place, hears)
+  -- refuses that, the waiter goes without a place, or keeps the one that it has. Of a writer the
+  -- timeout key says that it was heard of.
+  local function wait_in(line, place, ticket, has_place, hears, timeout)
     if not hears then
       if has_place then redis.pcall("ZREM", line, place) end
       return
     end
+    if timeout and redis.pcall("SET", timeout, "1", "PX", LINE_MS).err then return end
     -- Before the place is taken, so that no line without a time to live is made.
     local is_there = redis.pcall("PEXPIRE", line, LINE_MS)
     if has_place or type(is_there) == "table" then return end
@@ -199,7 +217,8 @@ if waits or looks and redis.call("EXISTS", line) == 1 then
   -- include read_write/body/holds_of.lua
 
   ticket, has_place = place_in(line, place, ticket, now)
-  if looks and is_behind(line, ticket) then
+  local dropped = looks and held and drop_silent(line, base)
+  if dropped or looks and is_behind(line, ticket) then
     pass_on(lock, line, base, channel, verb, held, false)
     held, pttl = redis.call("HGET", lock, "mode"), redis.call("PTTL", lock)
     -- This includes a reader for which it was reserved just now.
@@ -210,7 +229,7 @@ if waits or looks and redis.call("EXISTS", line) == 1 then
     local holds = holds_of(lock)
     if mode == "try" then return {0, now, pttl, holds[1] or ""} end
     local rank = redis.call("ZCOUNT", line, "-inf", string.format("(%.0f", ticket))
-    wait_in(line, place, ticket, has_place, hears == "1")
+    wait_in(line, place, ticket, has_place, hears == "1", is_writer and timeout)
     local answer = {0, now}
     answer[3], answer[4], answer[5], answer[6] = pttl, holds[1] or "", ticket, rank
     if is_writer and held == "read" then
@@ -243,5 +262,9 @@ end
 if not held or reserved and redis.call("HLEN", lock) == 2 then
   redis.call("PEXPIRE", lock, lease_text)
 end
-if line and mode == "again" then redis.pcall("ZREM", line, place) end
+if mode == "again" then
+  if line then redis.pcall("ZREM", line, place) end
+  -- It said that the writer waits.
+  if is_writer then redis.pcall("DEL", timeout) end
+end
 return {1, now, token}

@@ -1,6 +1,7 @@
 //! Every command that a script may be refused, and every two of them: nothing may be left half
 //! done, and no lock without a time to live.
 
+use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Stored;
@@ -61,7 +62,7 @@ pub(crate) fn check(server: &mut Memory) {
             for key in call.keys.iter() {
                 let known = [&*before, &*complete, &*untold, &*without_dead];
                 check_key(suite, server.now_us / 1_000, key, &after, &known, &what);
-                check_places(key, &after, &known, &what);
+                check_places(key, &after, &known, &result, &what);
                 let vanished = hash(&before, key).is_some() && hash(&after, key).is_none();
                 let fine = !vanished || result.is_ok() || removes_dead;
                 assert!(fine, "freed without saying so: {what}");
@@ -130,8 +131,15 @@ fn is_reserved_for_readers(fields: &Fields, known: &[&[Dumped]], key: &str) -> b
     others.len() < fields.len() && (is_free || all.any(|(known, _)| known == others))
 }
 
-/// A sorted set has a time to live unless it had none before, and no places that nobody asked for.
-fn check_places(key: &str, now: &[Dumped], known: &[&[Dumped]], what: &str) {
+/// A sorted set has a time to live unless it had none before, and no places but those that were
+/// known, and the one that the caller is told about.
+fn check_places(
+    key: &str,
+    now: &[Dumped],
+    known: &[&[Dumped]],
+    result: &Result<Value, String>,
+    what: &str,
+) {
     let found = |dump: &[Dumped]| {
         dump.iter().find(|dumped| dumped.key == key).and_then(|dumped| match &dumped.value {
             Stored::SortedSet(places) => Some((places.clone(), dumped.pttl)),
@@ -144,7 +152,17 @@ fn check_places(key: &str, now: &[Dumped], known: &[&[Dumped]], what: &str) {
     for place in places.iter() {
         let mut all = known.iter().filter_map(|dump| found(dump));
         let meant = all.any(|(places, _)| places.iter().any(|other| other == place));
-        assert!(meant, "the place {place:?} was not asked for: {what}");
+        let is_told = ticket_of(result).is_some_and(|ticket| ticket == place.0);
+        assert!(meant || is_told, "the place {place:?} was not asked for: {what}");
+    }
+}
+
+/// The ticket of somebody who is told to wait.
+fn ticket_of(result: &Result<Value, String>) -> Option<f64> {
+    let Ok(Value::List(reply)) = result else { return None };
+    match reply.as_slice() {
+        [Value::Int(0), _, _, Value::Text(_), Value::Int(ticket), ..] => Some(*ticket as f64),
+        _ => None,
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) const CHECKS: &[Edge] = &[
     ("a_release_of_the_lock_alone", check_lock_alone),
     ("a_name_stays_taken_until_its_time", check_kept),
     ("reservations_and_lines_live_for_their_times", check_lives),
+    ("many_silent_writers_leave_the_line", check_silent),
     ("a_writer_is_told_at_most_16_readers", check_told),
     ("a_thousand_places_are_looked_at", check_many_places),
 ];
@@ -116,6 +117,25 @@ const REFUSALS: &[Refusal] = &[
         "",
     ),
     ("fence=7", FREE, "GET", "! NOPERM no (GET)", "=", ""),
+    // If Redis does not say whether a writer was heard of, it was.
+    (
+        "line=(b:write:5)@5 lock={mode:read,d:1}@5",
+        WAITS,
+        "EXISTS t:b:rwlock_timeout:1",
+        "0 T @5 d 6 1",
+        "line=(b:write:5,a:6)@12s lock={mode:read,d:1}@5",
+        "",
+    ),
+    (
+        "line=(b:write:5)@5 lock={mode:read,d:1}@5",
+        WAITS,
+        "ZREM",
+        "0 T @5 d 6 1",
+        "line=(b:write:5,a:6)@12s lock={mode:read,d:1}@5",
+        "",
+    ),
+    // A writer that cannot be heard of goes without a place.
+    (WRITER, WRITES, "SET t:a:rwlock_timeout:1", "0 T @5 b:write 6 0", "=", ""),
     // A release.
     (
         "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
@@ -663,6 +683,19 @@ fn check_lives(memory: &mut Memory) {
         memory.run(&parse_call(GIVES_UP)).unwrap();
         let left = pttl(memory, "lock").unwrap();
         assert!((lasts - 1..=lasts).contains(&left), "{left}");
+    }
+}
+
+/// So many writers that were not heard of for long leave the line at once.
+fn check_silent(memory: &mut Memory) {
+    for (writers, left) in [(63, 0), (64, 0), (65, 1)] {
+        let places: Vec<String> =
+            (1..=writers).map(|number| format!("w{number}:write:{number}")).collect();
+        set_up(memory, &format!("line=({})@5 lock={{mode:read,b:1}}@5", places.join(",")));
+        let call = parse_call(&WAITS.replace("again 6", "again 5000"));
+        let seen = observe(memory, &call, &mut Times::default());
+        let expected = if left == 0 { "1 T T" } else { "0 T @5 b 5000 1" };
+        assert_eq!(seen.reply, expected, "{writers}");
     }
 }
 

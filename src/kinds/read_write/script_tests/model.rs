@@ -255,7 +255,8 @@ impl Model<'_> {
                 return answer(-4, &[6]);
             }
             let ticket = if asks_line { self.ticket(&place, attempt.ticket) } else { 0 };
-            if joins(self) && asks_line && self.is_behind(&place, ticket) {
+            let dropped = self.held() == Held::Reading && joins(self) && self.drop_silent();
+            if dropped || joins(self) && asks_line && self.is_behind(&place, ticket) {
                 self.pass_on(false);
             }
             let goes = match self.held() {
@@ -286,6 +287,9 @@ impl Model<'_> {
         }
         if attempt.again {
             self.leave(&[place]);
+            if attempt.writes > 0 {
+                self.remove_timeout();
+            }
         }
         answer(1, &[token])
     }
@@ -306,6 +310,9 @@ impl Model<'_> {
         let places = self.places().unwrap_or_default();
         let rank = places.iter().filter(|(lower, _)| *lower < ticket).count();
         self.wait(place, ticket, attempt.hears);
+        if attempt.hears && attempt.writes > 0 {
+            self.set_timeout(LINE_MS);
+        }
         let mut more = vec![ticket, i64::try_from(rank).unwrap()];
         if attempt.writes == 0 || self.held() != Held::Reading {
             return Answer { more, ..told };
@@ -568,6 +575,21 @@ impl Model<'_> {
     fn is_behind(&self, place: &str, ticket: i64) -> bool {
         let places = self.places().unwrap_or_default();
         places.first().is_some_and(|(first, who)| who != place && *first < ticket)
+    }
+
+    /// Takes writers that are not alive any more from the front of the line. Gives whether there
+    /// were any.
+    fn drop_silent(&mut self) -> bool {
+        let places = self.places().unwrap_or_default();
+        let mut first = places.iter().map(|(_, who)| who.as_str()).take(64);
+        let is_silent = |who: &&str| {
+            let field = who.strip_suffix(":write");
+            let key = field.map(|field| format!("{}:{field}:rwlock_timeout:1", self.base));
+            key.is_some_and(|key| !self.server.keys.contains_key(&key))
+        };
+        let silent: Vec<&str> = first.by_ref().take_while(is_silent).collect();
+        self.leave(&silent);
+        !silent.is_empty()
     }
 
     /// Enters the line, or leaves it if it does not hear.

@@ -43,7 +43,7 @@ pub(crate) const ROWS: &[Row] = &[
         "lock={mode:write,a:write:0}@1.5s",
         "+acquire b 0 1 3M soon first 0 1 ch PUBLISH t 0",
         "0 T @1.5s a:write T 0",
-        "line=(b:write:T)@12s lock={mode:write,a:write:0}@1.5s",
+        "line=(b:write:T)@12s lock={mode:write,a:write:0}@1.5s t:b:rwlock_timeout:1=1@12s",
         "",
     ),
     ("lock={mode:read,a:0}@1.5s", "+acquire a 2 0 3M soon try 0 0 ch PUBLISH t 0", "-3 T", "=", ""),
@@ -102,14 +102,14 @@ pub(crate) const ROWS: &[Row] = &[
         "lock={mode:read,b:1}@5 t:b:rwlock_timeout:1=1@3",
         "+acquire a 0 1 3M soon again 5 1 ch PUBLISH t 1 b",
         "0 T @5 b 5 0 0 b",
-        "line=(a:write:5)@12s lock={mode:read,b:1}@5 t:b:rwlock_timeout:1=1@3",
+        "line=(a:write:5)@12s lock={mode:read,b:1}@5 t:a:rwlock_timeout:1=1@12s t:b:rwlock_timeout:1=1@3",
         "",
     ),
     (
         "lock={mode:read,b:1,c:1}@5 t:c:rwlock_timeout:1=1@5",
         "+acquire a 0 1 3M soon again 5 1 ch PUBLISH t 2 b c",
         "0 T @5 c 5 0 1 c",
-        "line=(a:write:5)@12s lock={mode:read,c:1}@5 t:c:rwlock_timeout:1=1@5",
+        "line=(a:write:5)@12s lock={mode:read,c:1}@5 t:a:rwlock_timeout:1=1@12s t:c:rwlock_timeout:1=1@5",
         "",
     ),
     (
@@ -123,7 +123,7 @@ pub(crate) const ROWS: &[Row] = &[
         "line=(d:write:4)@12s lock={mode:read,b:1}@5",
         "+acquire a 0 1 3M soon again 5 1 ch PUBLISH t 1 b",
         "0 T @1.5s d:write 5 0",
-        "line=(a:write:5)@12s lock={mode:write,d:write:0}@1.5s",
+        "line=(a:write:5)@12s lock={mode:write,d:write:0}@1.5s t:a:rwlock_timeout:1=1@12s",
         "ch=d:write",
     ),
     (
@@ -151,7 +151,7 @@ pub(crate) const ROWS: &[Row] = &[
         "lock={mode:read,b:1}@5",
         "+acquire a 0 1 3M soon again 5 1 ch PUBLISH t 1 mode",
         "0 T @5 b 5 0 0 b",
-        "line=(a:write:5)@12s lock={mode:read,b:1}@5",
+        "line=(a:write:5)@12s lock={mode:read,b:1}@5 t:a:rwlock_timeout:1=1@12s",
         "",
     ),
     (
@@ -165,7 +165,7 @@ pub(crate) const ROWS: &[Row] = &[
         "lock={mode:write}@5",
         "+acquire a 0 1 3M soon again 5 1 ch PUBLISH t 0",
         "0 T @5 ~ 5 0",
-        "line=(a:write:5)@12s lock={mode:write}@5",
+        "line=(a:write:5)@12s lock={mode:write}@5 t:a:rwlock_timeout:1=1@12s",
         "",
     ),
     // The number of readers is none of their fields.
@@ -173,7 +173,7 @@ pub(crate) const ROWS: &[Row] = &[
         "lock={mode:read,1:1}@5 t:b:rwlock_timeout:1=1@5",
         "+acquire a 0 1 3M soon again 5 1 ch PUBLISH t 1 b",
         "0 T @5 1 5 0 0 1",
-        "line=(a:write:5)@12s lock={mode:read,1:1}@5 t:b:rwlock_timeout:1=1@5",
+        "line=(a:write:5)@12s lock={mode:read,1:1}@5 t:a:rwlock_timeout:1=1@12s t:b:rwlock_timeout:1=1@5",
         "",
     ),
     // A repeat of the first attempt.
