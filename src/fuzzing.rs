@@ -101,7 +101,7 @@ fn commands() -> Vec<Command> {
     let announce = Announce { channel: "channel".into(), sharded: false, line: false };
     let field = || "field".to_owned();
     let released = ReleaseItem { name: name.clone(), field: field(), announce: announce.clone() };
-    let item = RenewItem { name: name.clone(), field: field(), lease };
+    let item = RenewItem { name: name.clone(), field: field(), share: Share::ONE, lease };
     vec![
         Command::Time,
         Command::Ping,

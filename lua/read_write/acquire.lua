@@ -8,7 +8,8 @@
                        is there; and so is a writer that waits
   KEYS[3]   fence      string: the last fencing token of this slot
   KEYS[4]   line       sorted set: hold field of a reader, "<hold field>:write" of a writer ->
-                       ticket; may be left out: then nothing is granted but what is reserved
+                       ticket; may be left out: then nobody waits in it, and with "again" nothing
+                       is granted but what is reserved
   KEYS[..]  timeout    of each of the readers that the writer was told about, behind the others
   ARGV[1]   field      "<client uuid>:<hold id>"
   ARGV[2]   reads      1 and no writes takes a read lock
@@ -29,19 +30,21 @@
 
   Returns {code, time in us, ...}
     {1, time, token}         granted or counted; token 0 when only counts were set
-    {0, time, pttl, holder}  to a try: held by another, or reserved for it
+    {0, time, pttl, holder}  to a try, or without the line's key: held by another, or reserved for
+                             it
     {0, time, pttl, holder, ticket, rank, ...}
                              the same to somebody who waits; rank is the number of places with lower
                              tickets. To a writer behind readers, then 1 if this call has removed a
-                             reader that was dead, else 0, and up to 16 readers
+                             reader that was dead, else 0, and up to 16 readers; a writer without a
+                             place has the ticket 0
     {-1, time}               late: nothing done
     {-2, time}               the hold is to have more than it had, and is gone
     {-3, time}               the hold is there, and is not to have this: a write without a write, or
                              reads alone beside a write
     {-4, time, what}         conflict: 1 not a hash, 3 no time to live, 5 fence counter no number,
                              6 line not a sorted set, 7 a hash that is no read-write lock
-    {-5, time}               without the line's key, and the hold neither has the lock nor is it
-                             reserved for it
+    {-5, time}               "again" without the line's key, and the hold neither has the lock nor
+                             is it reserved for it
     {-9, time, n}            ARGV[n] not allowed; 12 also if keys or readers are not as many
 
   After an error nothing is changed but the fence and the timeout key, with the exceptions that the
@@ -130,7 +133,7 @@ local is_writer = writes == 1
 local place = is_writer and wfield or field
 local reserved = is_writer and mine_w == "0" or not is_writer and mine_r == "0"
 -- Nobody knows who would go first.
-if not reserved and not line then return {-5, now} end
+if mode == "again" and not reserved and not line then return {-5, now} end
 
 -- A writer removes dead readers that it was told about. What is left of a lock without holds is its
 -- mode.
@@ -154,8 +157,8 @@ end
 local waits = held and not reserved and (is_writer or held == "write")
 local looks = not reserved and (held == "read" and not is_writer or not held and mode == "again")
 local has_place
-if waits or looks and redis.call("EXISTS", line) == 1 then
-  local kind = redis.call("TYPE", line).ok
+if waits or line and looks and redis.call("EXISTS", line) == 1 then
+  local kind = line and redis.call("TYPE", line).ok or "none"
   if kind ~= "zset" and kind ~= "none" then return {-4, now, 6} end
 
   -- Included here, because Lua takes time to make functions, and most locks are free.
@@ -216,7 +219,7 @@ if waits or looks and redis.call("EXISTS", line) == 1 then
 
   -- include read_write/body/holds_of.lua
 
-  ticket, has_place = place_in(line, place, ticket, now)
+  if line then ticket, has_place = place_in(line, place, ticket, now) end
   local dropped = looks and held and drop_silent(line, base)
   if dropped or looks and is_behind(line, ticket) then
     pass_on(lock, line, base, channel, verb, held, false)
@@ -226,14 +229,18 @@ if waits or looks and redis.call("EXISTS", line) == 1 then
     waits = held and not may_join
   end
   if waits then
-    local holds = holds_of(lock)
-    if mode == "try" then return {0, now, pttl, holds[1] or ""} end
-    local rank = redis.call("ZCOUNT", line, "-inf", string.format("(%.0f", ticket))
-    wait_in(line, place, ticket, has_place, hears == "1", is_writer and timeout)
+    local holds, rank = holds_of(lock), 0
     local answer = {0, now}
-    answer[3], answer[4], answer[5], answer[6] = pttl, holds[1] or "", ticket, rank
+    answer[3], answer[4] = pttl, holds[1] or ""
+    if mode == "try" or not line then
+      ticket = 0
+    else
+      rank = redis.call("ZCOUNT", line, "-inf", string.format("(%.0f", ticket))
+      wait_in(line, place, ticket, has_place, hears == "1", is_writer and timeout)
+      answer[5], answer[6] = ticket, rank
+    end
     if is_writer and held == "read" then
-      answer[7] = removed > 0 and 1 or 0
+      answer[5], answer[6], answer[7] = ticket, rank, removed > 0 and 1 or 0
       for i = 1, #holds do
         answer[7 + i] = holds[i]
       end

@@ -5,7 +5,8 @@
   KEYS[1]  lock      hash: mode -> "read" or "write", hold field -> reads, "<hold field>:write" ->
                      writes; a count of 0 is a reservation
   KEYS[2]  timeout   string "<base>:<hold field>:rwlock_timeout:1"
-  KEYS[3]  line      sorted set: hold field of a reader, "<hold field>:write" of a writer -> ticket
+  KEYS[3]  line      sorted set: hold field of a reader, "<hold field>:write" of a writer -> ticket;
+                     if it is left out, the lock is announced to everybody
   ARGV[1]  field     "<client uuid>:<hold id>"
   ARGV[2]  reads     that are left
   ARGV[3]  lease_ms  of the reads; they last at least as long as the lock would have
@@ -63,7 +64,7 @@ redis.call("SET", timeout, "1", "PX", left)
 redis.call("PEXPIRE", lock, left)
 redis.call("HSET", lock, "mode", "read", field, reads)
 redis.call("HDEL", lock, wfield)
-local receivers = reserve_readers(lock, line, base, channel, verb, true)
+local receivers = line and reserve_readers(lock, line, base, channel, verb, true)
 if not receivers then receivers = redis.pcall(verb, channel, "0") end
 if type(receivers) == "table" then receivers = -1 end
 return {1, now, receivers}

@@ -330,9 +330,10 @@ impl Engine {
                     waiter.late = None;
                 }
                 let is_upgrade = holder.is_empty();
+                let waits = !is_upgrade && !self.is_asked_once(taker);
                 match conflict_of_holder(pttl, &holder).filter(|_| !is_upgrade) {
                     Some(found) => self.on_conflict(id, found),
-                    None if self.others_may_be_dead(name_id, is_upgrade, others) => {
+                    None if self.others_may_be_dead(name_id, waits, others) => {
                         self.queues.wake(name_id);
                     }
                     None => self.on_refused(id, pttl, holder, place),
@@ -401,20 +402,22 @@ impl Engine {
         }
     }
 
+    /// Whether the caller for whom an attempt was made wants one answer and does not wait.
+    fn is_asked_once(&self, taker: Option<RequestId>) -> bool {
+        taker
+            .and_then(|request| self.queues.waiters.get(&request))
+            .is_some_and(|waiter| waiter.once)
+    }
+
     /// The next attempt names the holds that this one was told about, so that those that are dead are
     /// removed. True if that attempt is made at once: this one has removed some, so that others may be
-    /// behind them, or it was an upgrade, which does not wait, and it has named none.
-    fn others_may_be_dead(
-        &mut self,
-        name_id: u64,
-        is_upgrade: bool,
-        others: Option<Others>,
-    ) -> bool {
+    /// behind them, or its caller does not wait (`try_write`, `try_upgrade`), and it has named none.
+    fn others_may_be_dead(&mut self, name_id: u64, waits: bool, others: Option<Others>) -> bool {
         let Some(Others { removed, fields }) = others else { return false };
         let Some(contest) = self.queues.known_contest(name_id) else { return false };
         contest.told = fields.into();
         let first = !std::mem::replace(&mut contest.was_told, true);
-        removed || (is_upgrade && first)
+        removed || (!waits && first)
     }
 
     /// There are not as many permits, so that waiting would not help.

@@ -184,6 +184,7 @@ impl Engine {
                 // A first waiter owes nothing to what earlier ones learnt.
                 contest.trouble = None;
                 contest.known_held = false;
+                contest.was_told = false;
                 name.wake();
             }
             if blocked || (behind_others && !waiter.once) {

@@ -207,7 +207,10 @@ impl Watchdog {
             hold.renewing = true;
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
             let (watched, hinted) = (hold.is_watched(), hold.force_hint);
-            items.push(RenewItem { name, field: cx.field_of(hold), lease });
+            let (field, mut share) = (cx.field_of(hold), hold.share);
+            // A downgrade may be on its way.
+            share.shared = share.shared.max(hold.share_of_levels().shared);
+            items.push(RenewItem { name, field, share, lease });
             renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
         }
         let to = cx.servers.id_of(&lock);

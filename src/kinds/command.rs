@@ -243,14 +243,6 @@ impl Announce {
 }
 
 impl WaitMode {
-    /// The same of somebody who takes no place in a line.
-    pub(super) fn without_place(self) -> Self {
-        match self {
-            Self::Try => Self::Try,
-            Self::First { .. } | Self::Again { .. } => Self::First { hears: false },
-        }
-    }
-
     pub(super) fn add_to(self, args: Words) -> Words {
         let (mode, ticket, hears) = match self {
             Self::Try => ("try", 0, false),
@@ -278,6 +270,8 @@ pub(crate) struct ReleaseItem {
 pub(crate) struct RenewItem {
     pub(crate) name: LockName,
     pub(crate) field: String,
+    /// What the hold has.
+    pub(crate) share: Share,
     pub(crate) lease: LeaseMs,
 }
 

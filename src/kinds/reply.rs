@@ -246,18 +246,15 @@ impl Command {
             return Some(Err(Failure::new(FailureKind::Refused, message)));
         }
         let body = match self {
-            Self::Acquire { name, announce, .. } => Body::Acquire(match code {
+            Self::Acquire { .. } => Body::Acquire(match code {
                 1 => Acquired::Granted { token: fields.uint()? },
                 0 => Acquired::Held {
                     pttl: fields.int()?,
                     holder: fields.text()?,
-                    place: if fields.is_over() {
-                        None
-                    } else {
-                        // Where there is no line, nobody has a place in it.
-                        let no_line = name.kind() == Kind::ReadWrite
-                            && announce.as_ref().is_some_and(|announce| !announce.line);
-                        Some(fields.place()?).filter(|_| !no_line)
+                    // Whoever has no place in the line has no ticket.
+                    place: match fields.is_over() {
+                        true => None,
+                        false => Some(fields.place()?).filter(|place| place.ticket > 0),
                     },
                     others: if fields.is_over() { None } else { Some(fields.others()?) },
                 },

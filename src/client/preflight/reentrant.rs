@@ -91,7 +91,7 @@ fn steps(
         told: Box::default(),
     };
     let acquire = |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
-    let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
+    let holds = vec![RenewItem { name: name.clone(), field: a.clone(), share: Share::ONE, lease }];
     let force = Command::ForceRelease {
         name: name.clone(),
         expected: a.clone(),

@@ -22,13 +22,7 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
         Command::Acquire { name, field, share, lease, not_after, line, wait, announce, told } => {
             let keys = lock_and_reader(name, field).with_written(|text| name.add_fence_key(text));
             let announce = announce.as_ref()?;
-            let (keys, wait) = match announce.line {
-                true => (with_line(keys, name, *line), *wait),
-                // In the profile `Redisson` there are no lines. A key that is absent stands for it:
-                // its own, as long as it does not read.
-                false => (keys.with(&name.reader_key(field)), wait.without_place()),
-            };
-            let keys = readers(keys, name, told);
+            let keys = readers(with_line(keys, name, *line), name, told);
             let args = with_counts(words(field), *share);
             let args = args.with_number(lease.millis()).with_number(not_after.0);
             let args = announce.add_to(wait.add_to(args)).with(&name.in_braces());
@@ -40,12 +34,7 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             call(&UPGRADE, readers(keys, name, told), with_told(args, told))
         }
         Command::Downgrade { name, field, share, lease, announce } => {
-            // Where there are no lines, its own key stands for one that is of no use.
-            let keys = lock_and_reader(name, field);
-            let keys = match announce.line {
-                true => with_line(keys, name, true),
-                false => keys.with(&name.reader_key(field)),
-            };
+            let keys = with_line(lock_and_reader(name, field), name, announce.line);
             let args = words(field).with_number(share.shared).with_number(lease.millis());
             call(&DOWNGRADE, keys, announce.add_to(args).with(&name.in_braces()))
         }
@@ -61,7 +50,14 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
         }
         Command::Renew { holds, not_after } => {
             let keys = holds.iter().fold(Words::default(), |keys, hold| {
-                keys.with(hold.name.as_str()).with(&hold.name.reader_key(&hold.field))
+                let lock = hold.name.as_str();
+                // The timeout key of a hold that does not read is absent, and a cluster refuses
+                // scripts that name one key that is there and one that is not while it moves their
+                // slot. The script does not touch that key, so the lock stands in its place.
+                match hold.share.shared {
+                    0 => keys.with(lock).with(lock),
+                    _ => keys.with(lock).with(&hold.name.reader_key(&hold.field)),
+                }
             });
             let args =
                 holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {

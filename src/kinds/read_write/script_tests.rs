@@ -71,7 +71,7 @@ fn keys(script: &str, args: &Words, line: bool) -> Words {
                 .collect()
         }
         "inspect" => vec!["lock".to_owned()],
-        "release" | "release_at" | "force_release" if !line => {
+        "release" | "release_at" | "force_release" | "downgrade" if !line => {
             vec!["lock".to_owned(), timeout(field)]
         }
         _ => vec!["lock".to_owned(), timeout(field), "line".to_owned()],

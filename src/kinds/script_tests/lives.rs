@@ -443,7 +443,8 @@ impl Lives<'_> {
                 continue;
             }
             let lease = if self.random.below(4) == 0 { LeaseMs::PROBE } else { self.lease() };
-            holds.push(RenewItem { name: self.names[hold.name].clone(), field: hold.field, lease });
+            let name = self.names[hold.name].clone();
+            holds.push(RenewItem { name, field: hold.field, share: Share::ONE, lease });
         }
         if holds.is_empty() {
             return self.acquire();

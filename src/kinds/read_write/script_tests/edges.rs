@@ -20,6 +20,7 @@ pub(super) const CHECKS: &[Edge] = &[
     ("a_name_stays_taken_until_its_time", check_kept),
     ("reservations_and_lines_live_for_their_times", check_lives),
     ("many_silent_writers_leave_the_line", check_silent),
+    ("a_renewal_of_a_writer_names_the_lock_alone", check_lock_twice),
     ("a_writer_is_told_at_most_16_readers", check_told),
     ("a_thousand_places_are_looked_at", check_many_places),
 ];
@@ -32,7 +33,7 @@ const WAITS: &str = "+acquire a 1 0 3M soon again 6 1 ch PUBLISH t 0";
 const WRITES: &str = "+acquire a 0 1 3M soon again 6 1 ch PUBLISH t 0";
 const GIVES_UP: &str = "+release a 0 0 ch PUBLISH t";
 const UPGRADE: &str = "upgrade a u 9M soon 0";
-const DOWNGRADE: &str = "downgrade a 1 3M ch PUBLISH t";
+const DOWNGRADE: &str = "+downgrade a 1 3M ch PUBLISH t";
 const KEEPS: &str = "+release_at a soon 3M ch PUBLISH t";
 const TAKES_AWAY: &str = "+force_release a soon ch PUBLISH t client";
 const KEPT_TOO_LATE: &str = "+release_at a late 3M ch PUBLISH t";
@@ -136,6 +137,14 @@ const REFUSALS: &[Refusal] = &[
     ),
     // A writer that cannot be heard of goes without a place.
     (WRITER, WRITES, "SET t:a:rwlock_timeout:1", "0 T @5 b:write 6 0", "=", ""),
+    (
+        "line=(a:write:6)@5 t:a:rwlock_timeout:1=1@9",
+        WRITES,
+        "DEL",
+        "1 T T",
+        "fence=T lock={mode:write,a:write:1}@3 t:a:rwlock_timeout:1=1@9",
+        "",
+    ),
     // A release.
     (
         "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
@@ -247,17 +256,17 @@ const REFUSALS: &[Refusal] = &[
     // A downgrade.
     (
         "lock={mode:write,a:write:1}@5",
-        "downgrade a 1 3M ch PUBLISH t",
+        "+downgrade a 1 3M ch PUBLISH t",
         "HGET",
         "! NOPERM no (HGET)",
         "=",
         "",
     ),
-    ("lock={mode:write,a:write:1}@5", "downgrade a 1 3M ch PUBLISH t", "HDEL", NO, "=", ""),
-    ("lock={mode:write,a:write:1}@5", "downgrade a 1 3M ch PUBLISH t", "SET", NO, "=", ""),
+    ("lock={mode:write,a:write:1}@5", "+downgrade a 1 3M ch PUBLISH t", "HDEL", NO, "=", ""),
+    ("lock={mode:write,a:write:1}@5", "+downgrade a 1 3M ch PUBLISH t", "SET", NO, "=", ""),
     (
         "lock={mode:write,a:write:1}@5",
-        "downgrade a 1 3M ch PUBLISH t",
+        "+downgrade a 1 3M ch PUBLISH t",
         "HSET",
         NO,
         "lock={mode:write,a:write:1}@5 t:a:rwlock_timeout:1=1@5",
@@ -265,7 +274,7 @@ const REFUSALS: &[Refusal] = &[
     ),
     (
         "lock={mode:write,a:write:1}@5",
-        "downgrade a 1 3M ch PUBLISH t",
+        "+downgrade a 1 3M ch PUBLISH t",
         "PUBLISH",
         "1 T -1",
         "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
@@ -473,9 +482,9 @@ fn check_limits(memory: &mut Memory) {
         (WRITER, "+acquire a 0 65535 3M soon try 0 0 ch PUBLISH t 0", "1"),
         (READER, "+release a 65535 0 ch PUBLISH t", "2"),
         (WRITER, "+release a 0 65535 ch PUBLISH t", "2"),
-        (WRITER, "downgrade a 65535 86400000 ch PUBLISH t", "1"),
-        (WRITER, "downgrade a 1 1 ch PUBLISH t", "1"),
-        (WRITER, "downgrade a 1 3 ch PUBLISH t", "1"),
+        (WRITER, "+downgrade a 65535 86400000 ch PUBLISH t", "1"),
+        (WRITER, "+downgrade a 1 1 ch PUBLISH t", "1"),
+        (WRITER, "+downgrade a 1 3 ch PUBLISH t", "1"),
         (READER, "upgrade a u 86400000 soon 0", "1"),
         (READER, "upgrade a u 1 soon 0", "1"),
         (READER, "upgrade a u 3 soon 0", "1"),
@@ -643,7 +652,7 @@ fn check_lives(memory: &mut Memory) {
     set_up(memory, "line=(b:5)@5 lock={mode:write,a:write:1}@5");
     let value = memory.dump().into_iter().find(|dumped| dumped.key == "lock").unwrap().value;
     memory.plant("lock", &value, Some(500));
-    memory.run(&parse_call("downgrade a 1 600 ch PUBLISH t")).unwrap();
+    memory.run(&parse_call("+downgrade a 1 600 ch PUBLISH t")).unwrap();
     assert_eq!(pttl(memory, "lock"), Some(1_500));
     assert_eq!(pttl(memory, "t:a:rwlock_timeout:1"), Some(600));
     assert_eq!(pttl(memory, "t:b:rwlock_timeout:1"), Some(1_500));
@@ -697,6 +706,15 @@ fn check_silent(memory: &mut Memory) {
         let expected = if left == 0 { "1 T T" } else { "0 T @5 b 5000 1" };
         assert_eq!(seen.reply, expected, "{writers}");
     }
+}
+
+/// The lock stands in the place of the timeout key, which a hold without reads does not have.
+fn check_lock_twice(memory: &mut Memory) {
+    set_up(memory, "lock={mode:write,a:write:1}@5");
+    let keys = ["lock", "lock"].into_iter().map(str::to_owned).collect();
+    let call = ScriptCall { keys, ..parse_call("renew soon a 9M") };
+    let seen = observe(memory, &call, &mut Times::default());
+    assert_eq!((&*seen.reply, &*seen.keys), ("1 T 1", "lock={mode:write,a:write:1}@9"));
 }
 
 fn check_told(memory: &mut Memory) {

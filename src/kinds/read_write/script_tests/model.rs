@@ -170,7 +170,7 @@ fn downgrade(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Done {
     let field = text(args, 1)?;
     let (reads, lease) = (number(args, 2, 1, MOST)?, number(args, 3, 1, LONGEST_LEASE)?);
     let (channel, sharded, base) = (text(args, 4)?, is_sharded(args, 5)?, text(args, 6)?);
-    let (lock, timeout, line) = (keys[0], Some(keys[1]), Some(keys[2]));
+    let (lock, timeout, line) = (keys[0], Some(keys[1]), keys.get(2).copied());
     let mut model = Model { server, lock, timeout, line, base, channel, sharded };
     Ok(model.downgrade(field, reads, lease))
 }
@@ -233,7 +233,7 @@ impl Model<'_> {
             return answer(-4, &[3]);
         }
         let place = place_of(attempt.field, is_writer);
-        if self.line.is_none() && self.count(&place) != Some(0) {
+        if attempt.again && self.line.is_none() && self.count(&place) != Some(0) {
             return answer(-5, &[]);
         }
         let removed = if is_writer { self.remove_dead(&attempt.told) } else { 0 };
@@ -304,21 +304,22 @@ impl Model<'_> {
         let holds = self.told();
         let holder = holds.first().cloned().unwrap_or_default();
         let told = Answer { texts: vec![holder], ..answer(0, &[self.pttl()]) };
-        if !attempt.waits {
-            return told;
+        let is_in_line = attempt.waits && self.line.is_some();
+        let mut more = vec![0, 0];
+        if is_in_line {
+            let places = self.places().unwrap_or_default();
+            let rank = places.iter().filter(|(lower, _)| *lower < ticket).count();
+            more = vec![ticket, i64::try_from(rank).unwrap()];
+            self.wait(place, ticket, attempt.hears);
+            if attempt.hears && attempt.writes > 0 {
+                self.set_timeout(LINE_MS);
+            }
         }
-        let places = self.places().unwrap_or_default();
-        let rank = places.iter().filter(|(lower, _)| *lower < ticket).count();
-        self.wait(place, ticket, attempt.hears);
-        if attempt.hears && attempt.writes > 0 {
-            self.set_timeout(LINE_MS);
+        if attempt.writes > 0 && self.held() == Held::Reading {
+            more.push(i64::from(removed > 0));
+            return Answer { more, last: holds, ..told };
         }
-        let mut more = vec![ticket, i64::try_from(rank).unwrap()];
-        if attempt.writes == 0 || self.held() != Held::Reading {
-            return Answer { more, ..told };
-        }
-        more.push(i64::from(removed > 0));
-        Answer { more, last: holds, ..told }
+        if is_in_line { Answer { more, ..told } } else { told }
     }
 
     /// More of a hold that is there, or its first attempt once more.

@@ -75,7 +75,10 @@ pub(super) fn call(random: &mut Random) -> String {
             let share = if random.below(3) == 0 { share } else { "0 0" };
             format!("{}release {field} {share} {announce}", random.pick(&["+", "+", "+", ""]))
         }
-        7 => format!("downgrade {field} {} {lease} {announce}", random.pick(&["1", "1", "2", "0"])),
+        7 => {
+            let (line, reads) = (random.pick(&["+", "+", ""]), random.pick(&["1", "1", "2", "0"]));
+            format!("{line}downgrade {field} {reads} {lease} {announce}")
+        }
         10 => {
             let told = random.pick(&["0", "0", "1 b", "2 b c", "2 c d", "0 b"]);
             format!(
@@ -111,7 +114,14 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
         r#"if false and redis.pcall("SET","#,
     ),
     ("acquire", r#"if pttl == -1 then return {-4, now, 3} end"#, ""),
-    ("acquire", "if not reserved and not line then return {-5, now} end", ""),
+    (
+        "acquire",
+        r#"if mode == "again" and not reserved and not line then return {-5, now} end"#,
+        "",
+    ),
+    ("acquire", r#"if mode == "try" or not line then"#, "if not line then"),
+    ("acquire", r#"      ticket = 0\n"#, ""),
+    ("downgrade", "local receivers = line and reserve", "local receivers = reserve"),
     ("release", r#"redis.call("HDEL", lock, "mode")"#, ""),
     ("release", "pass_on(lock, line, base, channel, verb, held, writing)", "nil"),
     (

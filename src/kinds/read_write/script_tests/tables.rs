@@ -83,7 +83,7 @@ const BAD: &[(&str, &[&[&str]])] = &[
         ],
     ),
     (
-        "downgrade a 1 3M ch PUBLISH t",
+        "+downgrade a 1 3M ch PUBLISH t",
         &[
             &["~"],
             &["0", "65536", "1.5", "x"],
@@ -220,7 +220,7 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
         ),
         (
             "lock={mode:write,a:write:1}@5",
-            "downgrade a 1 3M ch PUBLISH t",
+            "+downgrade a 1 3M ch PUBLISH t",
             "1 T 1",
             "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
             "ch=0",

@@ -137,7 +137,7 @@ pub(crate) const ROWS: &[Row] = &[
     (
         "lock={mode:read,b:1}@5",
         "+acquire a 0 1 3M soon try 0 0 ch PUBLISH t 0",
-        "0 T @5 b",
+        "0 T @5 b 0 0 0 b",
         "=",
         "",
     ),
@@ -262,6 +262,14 @@ pub(crate) const ROWS: &[Row] = &[
         "1 T T",
         "fence=T line=(g:write:9)@12s lock={mode:read,b:1,d:0,a:1,f:0}@5 t:a:rwlock_timeout:1=1@3 t:d:rwlock_timeout:1=1@1.5s t:f:rwlock_timeout:1=1@1.5s",
         "ch=d a f",
+    ),
+    // All readers that waited behind it go, those that came later too.
+    (
+        "line=(c:write:5,a:6,d:7)@12s lock={mode:read,b:1}@5",
+        "+acquire a 1 0 3M soon again 6 1 ch PUBLISH t 0",
+        "1 T T",
+        "fence=T lock={mode:read,b:1,a:1,d:0}@5 t:a:rwlock_timeout:1=1@3 t:d:rwlock_timeout:1=1@1.5s",
+        "ch=a d",
     ),
     (
         "line=(c:write:5,d:write:6,f:write:7)@12s lock={mode:read,b:1}@5 t:d:rwlock_timeout:1=1@12s",
