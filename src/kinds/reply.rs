@@ -471,7 +471,10 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::lease::LeaseMs;
     use crate::base::name::LockName;
+    use crate::kinds::command::WaitMode;
+    use crate::kinds::share::Share;
 
     #[test]
     fn a_reply_of_another_shape_is_unknown() {
@@ -484,5 +487,37 @@ mod tests {
         ] {
             assert!(matches!(command.read(value), Outcome::Unknown(_)));
         }
+    }
+
+    /// A writer that does not wait, or where there is no line.
+    #[test]
+    fn a_ticket_of_0_is_no_place() {
+        let command = Command::Acquire {
+            name: LockName::new("n").unwrap().of_kind(Kind::ReadWrite),
+            field: "a".to_owned(),
+            share: Share::ONE,
+            lease: LeaseMs::PROBE,
+            not_after: ServerTime(1),
+            line: true,
+            wait: WaitMode::Try,
+            announce: None,
+            told: Box::default(),
+        };
+        let read = |ticket| {
+            let numbers = |numbers: &[i64]| numbers.iter().map(|n| Value::Int(*n)).collect();
+            let text = || vec![Value::Text("b".to_owned())];
+            let parts: [Vec<Value>; 4] =
+                [numbers(&[0, 1, 5]), text(), numbers(&[ticket, 0, 1]), text()];
+            match command.read(Value::List(parts.concat())) {
+                Outcome::Done(Reply {
+                    body: Body::Acquire(Acquired::Held { place, others, .. }),
+                    ..
+                }) => (place, others.unwrap()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let others = Others { removed: true, fields: vec!["b".to_owned()] };
+        assert_eq!(read(0), (None, others.clone()));
+        assert_eq!(read(7), (Some(Place { ticket: 7, rank: 0 }), others));
     }
 }

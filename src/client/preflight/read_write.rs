@@ -135,7 +135,12 @@ impl RehearsalStage<'_> {
     fn reads_and_upgrades(&self, a: &str, b: &str, c: &str) -> Vec<RehearsalStep> {
         let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
         let name = self.name.clone();
-        let holds = vec![RenewItem { name: name.clone(), field: a.to_owned(), lease: self.lease }];
+        let holds = vec![RenewItem {
+            name: name.clone(),
+            field: a.to_owned(),
+            share: Share::READ,
+            lease: self.lease,
+        }];
         let upgrade = Command::Upgrade {
             name: name.clone(),
             from: a.to_owned(),

@@ -121,7 +121,12 @@ fn steps(
         hears: Some(Arc::clone(&announce.channel)),
         is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
     };
-    let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
+    let holds = vec![RenewItem {
+        name: name.clone(),
+        field: a.clone(),
+        share: Share::permits(1, 1),
+        lease,
+    }];
     let kept = Command::ReleaseAt {
         name: name.clone(),
         field: a.clone(),

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Call;
 use crate::base::cell::HoldCell;
 use crate::base::error::Error;
 use crate::base::kind::Kind;
@@ -22,6 +23,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::Others;
 use crate::kinds::reply::Place;
 use crate::kinds::reply::Released;
+use crate::kinds::reply::Renewed;
 use crate::kinds::share::Share;
 use crate::settings::config::Config;
 
@@ -173,6 +175,79 @@ fn a_writer_goes_on_while_it_removes_dead_readers() {
     hand.done(op, read_by(&others, false));
     hand.nothing_sent();
     hand.is_open(request);
+}
+
+/// A `try_write`, which does not wait.
+fn try_write(hand: &mut Hand, owner: u64) -> RequestId {
+    hand.wish(Acquire {
+        request: RequestId(0),
+        name: LockName::new("n").unwrap().of_kind(Kind::ReadWrite),
+        owner: OwnerKey::from_test(owner),
+        share: Share::ONE,
+        lease: watched(),
+        wait: Wait::Once,
+        max_hold: None,
+        at_least: None,
+        upgrades: None,
+    })
+}
+
+/// Dead readers would refuse it for as long as others keep their hash.
+#[test]
+fn a_try_looks_twice_whether_the_readers_are_dead() {
+    let mut hand = Hand::new();
+    // Once more of the same owner, to which what the first one heard is of no use.
+    for granted in [false, true] {
+        let request = try_write(&mut hand, 1);
+        let others = [OTHER.to_owned()];
+        let refused = || {
+            let others = Some(Others { removed: false, fields: others.to_vec() });
+            let (pttl, holder) = (20_000, OTHER.to_owned());
+            Body::Acquire(Acquired::Held { pttl, holder, place: None, others })
+        };
+        let (op, command) = hand.take("acquire");
+        assert!(told(&command).is_empty());
+        hand.done(op, refused());
+        let (op, command) = hand.take("acquire");
+        assert_eq!(told(&command), others);
+        match granted {
+            true => {
+                hand.done(op, grant(5));
+                hand.granted(request);
+            }
+            false => {
+                hand.done(op, refused());
+                assert!(matches!(hand.answer(request), Answer::NotGranted));
+                hand.nothing_sent();
+            }
+        }
+    }
+}
+
+/// Of a writer alone the timeout key is absent, and is not named, so that its slot may move.
+#[test]
+fn a_renewal_says_what_the_hold_has() {
+    let mut hand = Hand::new();
+    let (write_level, write) = hold(&mut hand, 1, Share::ONE);
+    hand.event(Event::PickedUp { request: write_level });
+    let renews = |hand: &mut Hand| {
+        hand.pass(Duration::from_secs(10));
+        let (op, command) = hand.take("renew");
+        let Command::Renew { ref holds, .. } = command else { panic!("{command:?}") };
+        let share = holds[0].share;
+        let Call::Script(call) = command.to_call() else { panic!("no script") };
+        hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+        (share, call.keys.iter().nth(1).map(str::to_owned).unwrap())
+    };
+    assert_eq!(renews(&mut hand), (Share::ONE, "n".to_owned()));
+    let request = downgrade(&mut hand, &write, write_level);
+    let (op, _) = hand.take("downgrade");
+    // On its way.
+    let (share, key) = renews(&mut hand);
+    assert!(share.shared > 0 && key.ends_with(":rwlock_timeout:1"), "{share:?} {key}");
+    hand.done(op, Body::Release(Released::CountSet));
+    hand.answer(request);
+    assert_eq!(renews(&mut hand).0, Share::READ);
 }
 
 fn downgrade(hand: &mut Hand, cell: &HoldCell, level: RequestId) -> RequestId {

@@ -121,7 +121,6 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     ("acquire", r#"if mode == "try" or not line then"#, "if not line then"),
     ("acquire", r#"      ticket = 0\n"#, ""),
-    ("downgrade", "local receivers = line and reserve", "local receivers = reserve"),
     ("release", r#"redis.call("HDEL", lock, "mode")"#, ""),
     ("release", "pass_on(lock, line, base, channel, verb, held, writing)", "nil"),
     (
