@@ -9,6 +9,7 @@ pub(crate) mod faults;
 pub(crate) mod lives;
 pub(crate) mod memory;
 pub(crate) mod modelled;
+pub(crate) mod moving;
 pub(crate) mod mutants;
 mod mutator;
 pub(crate) mod random;

@@ -98,3 +98,8 @@ script_tests! {
     bad_arguments_are_named: tables::check_bad_arguments;
     out_of_memory_leaves_nothing_half_done: tables::check_out_of_memory;
 }
+
+#[test]
+fn while_its_slot_moves_a_script_does_all_of_it_or_nothing() {
+    crate::kinds::script_tests::moving::check(&SUITE);
+}

@@ -165,25 +165,8 @@ impl Server for Redis {
 
     fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>) {
         self.command(&["DEL", key]);
-        match value {
-            Stored::Text(text) => drop(self.command(&["SET", key, text])),
-            Stored::List(items) => {
-                items.iter().for_each(|item| drop(self.command(&["RPUSH", key, item])))
-            }
-            Stored::Hash(fields) => {
-                fields.iter().for_each(|(f, v)| drop(self.command(&["HSET", key, f, v])))
-            }
-            Stored::Set(members) => {
-                members.iter().for_each(|m| drop(self.command(&["SADD", key, m])))
-            }
-            Stored::SortedSet(members) => {
-                members
-                    .iter()
-                    .for_each(|(s, m)| drop(self.command(&["ZADD", key, &s.to_string(), m])));
-            }
-        }
-        if let Some(pttl) = pttl {
-            self.command(&["PEXPIRE", key, &pttl.to_string()]);
+        for words in planting(key, value, pttl) {
+            self.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }
 
@@ -231,14 +214,30 @@ fn eval(call: &ScriptCall) -> redis::Cmd {
     command
 }
 
-fn arguments(call: &ScriptCall, command: &mut redis::Cmd) {
+pub(crate) fn arguments(call: &ScriptCall, command: &mut redis::Cmd) {
     command.arg(call.keys.len());
     call.keys.iter().chain(call.args.iter()).for_each(|word| {
         command.arg(word);
     });
 }
 
-fn all_keys(raw: Raw) -> Vec<Dumped> {
+/// The commands that put a value under a key.
+pub(crate) fn planting(key: &str, value: &Stored, pttl: Option<i64>) -> Vec<Vec<String>> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut commands: Vec<_> = match value {
+        Stored::Text(text) => vec![words(&["SET", key, text])],
+        Stored::List(items) => items.iter().map(|item| words(&["RPUSH", key, item])).collect(),
+        Stored::Hash(fields) => fields.iter().map(|(f, v)| words(&["HSET", key, f, v])).collect(),
+        Stored::Set(members) => members.iter().map(|m| words(&["SADD", key, m])).collect(),
+        Stored::SortedSet(members) => {
+            members.iter().map(|(s, m)| words(&["ZADD", key, &s.to_string(), m])).collect()
+        }
+    };
+    commands.extend(pttl.map(|pttl| words(&["PEXPIRE", key, &pttl.to_string()])));
+    commands
+}
+
+pub(crate) fn all_keys(raw: Raw) -> Vec<Dumped> {
     let Raw::Array(all) = raw else { panic!("no dump: {raw:?}") };
     let mut dump: Vec<Dumped> = all.into_iter().map(dumped).collect();
     dump.sort_by(|one, other| one.key.cmp(&other.key));

@@ -74,3 +74,8 @@ script_tests! {
     bad_arguments_are_named: |server: &mut dyn Server| check_table(server, tables::BAD);
     out_of_memory_leaves_nothing_half_done: edges::check_out_of_memory;
 }
+
+#[test]
+fn while_its_slot_moves_a_script_does_all_of_it_or_nothing() {
+    crate::kinds::script_tests::moving::check(&SUITE);
+}
