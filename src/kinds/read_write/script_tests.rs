@@ -101,5 +101,8 @@ script_tests! {
 
 #[test]
 fn while_its_slot_moves_a_script_does_all_of_it_or_nothing() {
-    crate::kinds::script_tests::moving::check(&SUITE);
+    let keys = ["lock", "lock"].into();
+    let renewal = ScriptCall { keys, ..parse_call("renew soon a 9M") };
+    let writer = "lock={mode:write,a:write:1}@4";
+    crate::kinds::script_tests::moving::check(&SUITE, &[(writer, renewal)]);
 }

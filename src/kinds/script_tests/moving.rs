@@ -129,15 +129,17 @@ impl Node {
     }
 }
 
-/// Each row of the tables, with each of its keys at the new server, with all of them and with none.
-pub(crate) fn check(suite: &'static Suite) {
+/// Each row of the tables, and calls that Redis always executes where the lock is, with each of its keys at the new server, with all of them and with none.
+pub(crate) fn check(suite: &'static Suite, more: &[(&'static str, ScriptCall)]) {
     if !has_redis_7("ADDSLOTSRANGE") {
         return;
     }
     let mut servers = Moving::start();
     let mut counts: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
-    for &(state, text, ..) in suite.tables.iter().flat_map(|(_, rows)| *rows) {
-        let call = in_one_slot(&text::parse_call(suite, text));
+    let rows = suite.tables.iter().flat_map(|(_, rows)| *rows);
+    let rows = rows.map(|(state, text, ..)| (*state, text::parse_call(suite, text)));
+    for (state, call) in rows.chain(more.iter().cloned()) {
+        let call = in_one_slot(&call);
         let field = call.args.first().unwrap_or_default();
         let mut keys = text::parse_keys(state, now_us(&mut servers));
         keys.iter_mut().for_each(|(key, ..)| key.insert_str(0, TAG));
@@ -151,7 +153,7 @@ pub(crate) fn check(suite: &'static Suite) {
             let before = holds(&servers.dump(true));
             let result = servers.run(&call);
             let after = holds(&servers.dump(true));
-            let what = format!("{text} in [{state}], moved {moved:?}: {result:?}");
+            let what = format!("{call:?} in [{state}], moved {moved:?}: {result:?}");
             let count = counts.entry(last_word(call.script)).or_default();
             match &result {
                 Ok(reply) => {
@@ -166,6 +168,7 @@ pub(crate) fn check(suite: &'static Suite) {
                     count[0] += 1;
                 }
                 Err(error) => {
+                    assert!(!more.iter().any(|(known, _)| *known == state), "{what}");
                     assert_eq!(error.code(), Some("TRYAGAIN"), "{what}");
                     assert_eq!(after, before, "{what}");
                     count[1] += 1;

@@ -77,5 +77,5 @@ script_tests! {
 
 #[test]
 fn while_its_slot_moves_a_script_does_all_of_it_or_nothing() {
-    crate::kinds::script_tests::moving::check(&SUITE);
+    crate::kinds::script_tests::moving::check(&SUITE, &[]);
 }
