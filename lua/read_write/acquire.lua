@@ -10,7 +10,8 @@
   KEYS[4]   line       sorted set: hold field of a reader, "<hold field>:write" of a writer ->
                        ticket; may be left out: then nobody waits in it, and with "again" nothing
                        is granted but what is reserved
-  KEYS[..]  timeout    of each of the readers that the writer was told about, behind the others
+  KEYS[#KEYS - told + i]
+            timeout    of the reader ARGV[12+i], behind the others
   ARGV[1]   field      "<client uuid>:<hold id>"
   ARGV[2]   reads      1 and no writes takes a read lock
   ARGV[3]   writes     1 and no reads takes the write lock. More needs a hold that has it, and any
@@ -26,7 +27,8 @@
   ARGV[10]  verb       PUBLISH or SPUBLISH
   ARGV[11]  base       "{<name>}", or the name if it contains a brace
   ARGV[12]  told       how many readers the writer was told about
-  ARGV[..]  reader     from 13 on: the hold field of each. It is removed if it is dead
+  ARGV[12+i]
+            reader     the hold field of each. It is removed if it is dead
 
   Returns {code, time in us, ...}
     {1, time, token}         granted or counted; token 0 when only counts were set
@@ -230,17 +232,18 @@ if waits or line and looks and redis.call("EXISTS", line) == 1 then
   end
   if waits then
     local holds, rank = holds_of(lock), 0
-    local answer = {0, now}
-    answer[3], answer[4] = pttl, holds[1] or ""
+    local is_told = is_writer and held == "read"
     if mode == "try" or not line then
+      if not is_told then return {0, now, pttl, holds[1] or ""} end
       ticket = 0
     else
       rank = redis.call("ZCOUNT", line, "-inf", string.format("(%.0f", ticket))
       wait_in(line, place, ticket, has_place, hears == "1", is_writer and timeout)
-      answer[5], answer[6] = ticket, rank
     end
-    if is_writer and held == "read" then
-      answer[5], answer[6], answer[7] = ticket, rank, removed > 0 and 1 or 0
+    local answer = {0, now}
+    answer[3], answer[4], answer[5], answer[6] = pttl, holds[1] or "", ticket, rank
+    if is_told then
+      answer[7] = removed > 0 and 1 or 0
       for i = 1, #holds do
         answer[7 + i] = holds[i]
       end

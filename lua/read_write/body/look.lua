@@ -1,7 +1,7 @@
 -- What a hold has of a read-write lock.
 -- Included by release.lua, release_at.lua and force_release.lua, once they have read the arguments.
 --
--- Uses lock, field, now
+-- Uses lock, field
 
 local wfield = string.format("%s:write", field)
 local held = redis.pcall("HGET", lock, "mode")
