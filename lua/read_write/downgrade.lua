@@ -65,6 +65,6 @@ redis.call("PEXPIRE", lock, left)
 redis.call("HSET", lock, "mode", "read", field, reads)
 redis.call("HDEL", lock, wfield)
 local receivers = line and reserve_readers(lock, line, base, channel, verb, true)
-if not receivers then receivers = redis.pcall(verb, channel, "0") end
+if not receivers then receivers = redis.pcall(verb, channel, "1") end
 if type(receivers) == "table" then receivers = -1 end
 return {1, now, receivers}

@@ -77,7 +77,7 @@ if rest > 0 and (others == 0 or not writing) then
     if others == 0 or left >= 0 and left < rest then redis.call("PEXPIRE", lock, rest) end
   end
   local receivers = 0
-  if others == 0 then receivers = redis.pcall(verb, channel, "0") end
+  if others == 0 then receivers = redis.pcall(verb, channel, writing and "1" or "0") end
   if type(receivers) == "table" then receivers = -1 end
   return {2, now, receivers}
 end

@@ -1,9 +1,7 @@
 //! The commands, each run as its own task.
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::io::BufRead;
-use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -19,6 +17,8 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::count::Count;
+use crate::count::Protects;
 use crate::flight::Flight;
 use crate::lock::Acquiring;
 use crate::lock::Action;
@@ -261,21 +261,19 @@ impl Puppet {
     }
 
     fn count(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
-        let lock = self.client.mutex(words.name()?)?;
+        let name = words.name()?;
         let number = words.required("the number")?;
         let until = number.parse().map_err(|_| Failure::bad(format!("not a number: {number}")))?;
-        let path = words.required("the file")?;
-        let work = match words.next().map(|word| (word, word.split_once('='))) {
-            None => Duration::ZERO,
-            Some((_, Some(("work_us", value)))) => Duration::from_micros(
-                value.parse().map_err(|_| Failure::bad(format!("work_us={value}")))?,
-            ),
-            Some((word, _)) => return Err(Failure::bad(format!("not an option here: {word}"))),
+        let file = words.required("the file")?.to_owned();
+        let options = words.options(&["kind", "work_us", "pause_us"])?;
+        let lock = match options.kind.as_deref() {
+            None | Some("mutex") => Protects::Mutex(self.client.mutex(&name)?),
+            Some("read") => Protects::Read(self.client.rw_lock(&name)?),
+            Some("write") => Protects::Write(self.client.rw_lock(&name)?),
+            Some(kind) => return Err(Failure::bad(format!("count does not take kind={kind}"))),
         };
-        words.end()?;
-        let file = std::fs::File::options().read(true).write(true).open(path);
-        let file = file.map_err(|error| Failure::bad(format!("{path}: {error}")))?;
-        self.spawn(id, async move { Ok(("info", count(&lock, until, &file, work).await?)) });
+        let count = Count::new(lock, until, &file, options.work, options.pause)?;
+        self.spawn(id, async move { Ok(("info", count.run().await?)) });
         Ok(())
     }
 
@@ -428,44 +426,8 @@ impl Puppet {
 }
 
 #[expect(clippy::disallowed_methods, reason = "blocking the runtime is what was asked for")]
-fn sleep_here(time: Duration) {
+pub(crate) fn sleep_here(time: Duration) {
     std::thread::sleep(time);
-}
-
-/// Critical sections on the number in a file, until it is `until`.
-async fn count(
-    lock: &redis_reentrant_lock::Mutex,
-    until: u64,
-    file: &std::fs::File,
-    work: Duration,
-) -> Result<Value, Failure> {
-    let unreadable =
-        |error: &dyn Display| Failure::new("unavailable", format!("the counter: {error}"));
-    let (mut sections, mut longest_ns) = (Vec::new(), 0);
-    loop {
-        let called_ns = boot_ns();
-        let guard = lock.lock().await?;
-        let granted_ns = boot_ns();
-        longest_ns = longest_ns.max(granted_ns - called_ns);
-        let mut text = [b' '; 32];
-        file.read_at(&mut text, 0).map_err(|error| unreadable(&error))?;
-        let number = String::from_utf8_lossy(&text).trim_matches(['\0', ' ', '\n']).parse::<u64>();
-        let number = number.map_err(|error| unreadable(&error))?;
-        if number >= until {
-            guard.unlock().await?;
-            let done = sections.len();
-            return Ok(
-                json!({ "done": done, "longest_wait_us": longest_ns / 1_000, "sections": sections }),
-            );
-        }
-        if !work.is_zero() {
-            sleep_here(work);
-        }
-        file.write_all_at(format!("{:020}\n", number + 1).as_bytes(), 0)
-            .map_err(|error| unreadable(&error))?;
-        sections.push([number, granted_ns, boot_ns()]);
-        guard.unlock().await?;
-    }
 }
 
 /// Ends the process as a power cut would: nothing is released, nothing is flushed.

@@ -66,7 +66,7 @@ impl Held {
         }
     }
 
-    async fn release(self) -> Result<(), Error> {
+    pub(crate) async fn release(self) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.unlock().await,
             Self::Permits(permits) => permits.release().await,

@@ -32,7 +32,7 @@
 //! | `ID guard LOCK` | info | `state` (held, suspect, lost), `count`, `token`, `remaining_ms`, `holder`, `reason`; no I/O |
 //! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |
 //! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
-//! | `ID count NAME UNTIL FILE [work_us=N]` | info | critical sections, see below |
+//! | `ID count NAME UNTIL FILE [work_us=N] [pause_us=N] [kind=mutex\|read\|write]` | info | critical sections, see below |
 //! | `ID flight NAME FILE [work_ms=N] [fails=1]` | info | a single flight, see below |
 //! | `ID latch NAME set N\|down\|wait\|count` | info | a count-down latch: `count`, as it is afterwards; `set`: whether `set` did |
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
@@ -46,7 +46,9 @@
 //! stops when the number is UNTIL. Only the lock protects the number. It prints nothing meanwhile,
 //! since that would take longer than the locks do. It ends in `done` (how many of the sections were
 //! its own), `longest_wait_us`, and `sections`: for each of them the number that it read, when the
-//! lock was granted and when its release began, in ns as `boot_ns`.
+//! lock was granted and when its release began, in ns as `boot_ns`. With `kind=read` it does not
+//! write, but reads once more, and `changed` says how often the number was another one. With
+//! `pause_us` it waits between two sections.
 //!
 //! `flight` wants the value in FILE. If the file is not there, one of those that want it waits N ms,
 //! adds a line to the log (FILE with the ending `.log`) and writes FILE; with `fails=1` it fails
@@ -76,6 +78,7 @@
 //! `already_granted`.
 
 mod commands;
+mod count;
 mod flight;
 mod lock;
 mod output;

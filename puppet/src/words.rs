@@ -70,6 +70,8 @@ impl<'a> Words<'a> {
                 },
                 "permits" => options.permits = Some(number(key, value)?),
                 "of" => options.of = Some(number(key, value)?),
+                "work_us" => options.work = Duration::from_micros(number(key, value)?),
+                "pause_us" => options.pause = Duration::from_micros(number(key, value)?),
                 _ => options.max_hold = Some(millis(key, value)?),
             }
         }
@@ -86,6 +88,8 @@ pub(crate) struct Options {
     pub(crate) kind: Option<String>,
     pub(crate) permits: Option<u32>,
     pub(crate) of: Option<u32>,
+    pub(crate) work: Duration,
+    pub(crate) pause: Duration,
 }
 
 impl Options {

@@ -123,7 +123,7 @@ impl Engine {
     }
 
     /// A message on the channel of a name. With a line its words are the fields for which the lock
-    /// was just reserved, or `0`: try. Without a line each message says that the lock may be free.
+    /// was just reserved, or `0` or `1`: try. Without a line each message says that the lock may be free.
     fn on_lock_message(&mut self, listener: u64, payload: &str) {
         let Some(name) = self.queues.names.get(&listener) else { return };
         if !self.cx.has_line(&name.lock) {
@@ -136,7 +136,7 @@ impl Engine {
         let mut reserved: SmallVec<[ReservedFor; 4]> = SmallVec::new();
         for word in payload.split(' ') {
             match word {
-                "0" => {
+                "0" | "1" => {
                     self.queues.listening(listener).into_iter().for_each(|id| self.on_wake_up(id))
                 }
                 field if field.contains(':') => reserved.push(self.on_reserved(listener, field)),

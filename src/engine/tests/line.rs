@@ -176,10 +176,10 @@ fn the_announcement_of_a_hold_that_is_held_has_it_verified() {
 }
 
 #[test]
-fn what_is_no_field_and_not_0_says_nothing() {
+fn what_is_no_field_and_not_0_or_1_says_nothing() {
     let mut hand = Hand::new();
     hand.sleeper(1);
-    for payload in ["", "1", "00", "later words", "ü"] {
+    for payload in ["", "2", "00", "01", "later words", "ü"] {
         hand.say(payload);
         hand.nothing_sent();
     }

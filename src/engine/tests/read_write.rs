@@ -93,6 +93,27 @@ fn reads_of_one_client_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_message_after_a_write_wakes_all_who_wait() {
+    let name = LockName::new("n").unwrap().of_kind(Kind::ReadWrite);
+    for (message, awake) in [("0", 2), ("1", 2), ("2", 0)] {
+        let mut hand = Hand { channel: name.channel(WireProfile::Native), ..Hand::new() };
+        for owner in 1..=2 {
+            wish(&mut hand, owner, Share::READ, None);
+        }
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            hand.done(op, super::held(20_000));
+        }
+        hand.confirm_subscriptions();
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            hand.done(op, super::held(20_000));
+        }
+        hand.nothing_sent();
+        hand.say(message);
+        assert_eq!(hand.labels().len(), awake, "{message}");
+    }
+}
+
+#[test]
 fn an_owner_that_only_reads_cannot_wait_to_write() {
     let mut hand = Hand::new();
     hold(&mut hand, 1, Share::READ);

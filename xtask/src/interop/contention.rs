@@ -28,18 +28,18 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-const COUNT_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const COUNT_LIMIT: Duration = Duration::from_secs(300);
 /// How long a section takes: long enough to be interrupted.
 const WORK_US: u64 = 100;
 
 // ===== sections =====
 
 /// One critical section.
-struct Section {
-    lang: Lang,
-    number: u64,
-    granted_ns: u64,
-    releasing_ns: u64,
+pub(crate) struct Section {
+    pub(crate) lang: Lang,
+    pub(crate) number: u64,
+    pub(crate) granted_ns: u64,
+    pub(crate) releasing_ns: u64,
 }
 
 /// What the contenders did together.
@@ -98,7 +98,7 @@ fn count(
     Ok(counted)
 }
 
-fn sections(lang: Lang, done: &Event) -> Result<Vec<Section>, String> {
+pub(crate) fn sections(lang: Lang, done: &Event) -> Result<Vec<Section>, String> {
     let rows = done.fields["sections"].as_array().ok_or("`count` gives no sections")?;
     let section = |row: &Value| {
         let number = |at: usize| row[at].as_u64();
@@ -112,7 +112,7 @@ fn sections(lang: Lang, done: &Event) -> Result<Vec<Section>, String> {
 
 /// The counter is exact, each number was read once, and by the clock too no two sections were at
 /// the same time.
-fn check_alone(sections: &[Section], file: &Path, until: u64) -> Result<(), String> {
+pub(crate) fn check_alone(sections: &[Section], file: &Path, until: u64) -> Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     check(text.trim().parse() == Ok(until), || {
         format!("the counter is {} and not {until}", text.trim())
@@ -230,7 +230,7 @@ fn wake_up(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<(), Strin
     Ok(())
 }
 
-fn distribution(mut times: Vec<Duration>) -> String {
+pub(crate) fn distribution(mut times: Vec<Duration>) -> String {
     if times.is_empty() {
         return "none".to_owned();
     }

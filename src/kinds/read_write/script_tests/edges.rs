@@ -181,7 +181,7 @@ const REFUSALS: &[Refusal] = &[
         "HSET",
         "1 T 1",
         "t:b:rwlock_timeout:1=1@1.5s",
-        "ch=b ch=0",
+        "ch=b ch=1",
     ),
     (
         "line=(b:5)@5 lock={mode:write,a:write:1}@5",
@@ -189,7 +189,7 @@ const REFUSALS: &[Refusal] = &[
         "ZRANGE",
         "1 T 1",
         "line=(b:5)@5",
-        "ch=0",
+        "ch=1",
     ),
     (
         "lock={mode:write,a:write:1,a:1}@5 t:a:rwlock_timeout:1=1@5",
@@ -211,7 +211,7 @@ const REFUSALS: &[Refusal] = &[
         "DEL",
         "2 T 1",
         "lock={mode:write,a:kept:write:0}@3 t:a:rwlock_timeout:1=1@5",
-        "ch=0",
+        "ch=1",
     ),
     (
         "lock={mode:write,a:write:1}@5",
@@ -315,7 +315,7 @@ const REFUSALS: &[Refusal] = &[
         "ZREM",
         "1 T 1",
         "line=(b:5,c:6)@5 lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=b c ch=0",
+        "ch=b c ch=1",
     ),
     (
         "line=(b:5)@5 lock={mode:write,a:write:1}@5",
@@ -323,7 +323,7 @@ const REFUSALS: &[Refusal] = &[
         "SET t:b:rwlock_timeout:1",
         "1 T 1",
         "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=b ch=0",
+        "ch=b ch=1",
     ),
     (
         "line=(b:5)@5 lock={mode:write,a:write:1}@5",
@@ -331,7 +331,7 @@ const REFUSALS: &[Refusal] = &[
         "ZRANGE",
         "1 T 1",
         "line=(b:5)@5 lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=0",
+        "ch=1",
     ),
     (
         "line=(b:5)@5 lock={mode:write,a:write:1}@5",
@@ -339,7 +339,7 @@ const REFUSALS: &[Refusal] = &[
         "SET t:b:rwlock_timeout:1",
         "1 T 1",
         "",
-        "ch=b ch=0",
+        "ch=b ch=1",
     ),
     (
         "line=(b:5,c:6)@5 lock={mode:write,a:write:1}@5",
@@ -347,7 +347,7 @@ const REFUSALS: &[Refusal] = &[
         "ZREM",
         "1 T 1",
         "line=(b:5,c:6)@5",
-        "ch=b c ch=0",
+        "ch=b c ch=1",
     ),
     (
         "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
@@ -355,7 +355,7 @@ const REFUSALS: &[Refusal] = &[
         "ZREM",
         "1 T 1",
         "line=(b:write:5)@5",
-        "ch=b:write ch=0",
+        "ch=b:write ch=1",
     ),
     (
         "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
@@ -363,7 +363,7 @@ const REFUSALS: &[Refusal] = &[
         "HSET",
         "1 T 1",
         "",
-        "ch=b:write ch=0",
+        "ch=b:write ch=1",
     ),
     (
         "line=(b:write:5)@5 lock={mode:write,a:write:1}@5",
@@ -371,7 +371,7 @@ const REFUSALS: &[Refusal] = &[
         "PEXPIRE",
         "1 T 1",
         "line=(b:write:5)@5",
-        "ch=0",
+        "ch=1",
     ),
     // A renewal.
     (
@@ -573,7 +573,7 @@ fn check_lock_alone(memory: &mut Memory) {
             "release a 0 0 ch PUBLISH t",
             "1 T 1",
             "line=(b:5)@12s",
-            "ch=0",
+            "ch=1",
         ),
         (
             "lock={mode:write,a:write:1,a:2}@5 t:a:rwlock_timeout:1=1@5",
@@ -587,14 +587,14 @@ fn check_lock_alone(memory: &mut Memory) {
             "release_at a soon 3M ch PUBLISH t",
             "2 T 1",
             "lock={mode:write,a:kept:write:0}@3",
-            "ch=0",
+            "ch=1",
         ),
         (
             "lock={mode:write,a:write:1}@5",
             "force_release a soon ch PUBLISH t client",
             "1 T 1",
             "",
-            "ch=0 client=lock",
+            "ch=1 client=lock",
         ),
     ] {
         set_up(memory, state);
@@ -771,7 +771,7 @@ fn check_many_places(memory: &mut Memory) {
         let mut places: Vec<String> =
             (0..before).map(|number| format!("w{number}:write:{}", number + 1)).collect();
         places.push("r:2000".to_owned());
-        for (call, first) in [(GIVES_UP, "ch=w0:write"), (DOWNGRADE, "ch=0")] {
+        for (call, first) in [(GIVES_UP, "ch=w0:write"), (DOWNGRADE, "ch=1")] {
             set_up(
                 memory,
                 &format!("line=({})@5 lock={{mode:write,a:write:1}}@5", places.join(",")),

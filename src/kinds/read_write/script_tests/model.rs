@@ -423,7 +423,7 @@ impl Model<'_> {
             return answer(2, &[0]);
         }
         self.end_after(rest);
-        answer(2, &[self.publish("0")])
+        answer(2, &[self.publish(if writing { "1" } else { "0" })])
     }
 
     fn force_release(&mut self, field: &str, client_channel: &str) -> Answer {
@@ -464,7 +464,8 @@ impl Model<'_> {
         match told {
             Some(receivers) => receivers,
             None if others_go_on => 0,
-            None => self.publish("0"),
+            // Clients of Redisson wake one of those who wait at "0", and all of them at "1".
+            None => self.publish(if had_write { "1" } else { "0" }),
         }
     }
 
@@ -488,7 +489,7 @@ impl Model<'_> {
         self.take(&[&writer]);
         self.end_after(left);
         let told = self.pass_on(true);
-        answer(1, &[told.unwrap_or_else(|| self.publish("0"))])
+        answer(1, &[told.unwrap_or_else(|| self.publish("1"))])
     }
 
     fn upgrade(

@@ -195,14 +195,14 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
             "+release a 0 0 ch PUBLISH t",
             "1 T 1",
             "lock={mode:read,b:1}@5 t:b:rwlock_timeout:1=1@5",
-            "ch=0",
+            "ch=1",
         ),
         (
             "lock={mode:write,a:write:1}@5",
             "+release_at a soon 3M ch PUBLISH t",
             "2 T 1",
             "lock={mode:write,a:kept:write:0}@3",
-            "ch=0",
+            "ch=1",
         ),
         (
             "lock={mode:read,a:1,b:1}@5",
@@ -223,7 +223,7 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
             "+downgrade a 1 3M ch PUBLISH t",
             "1 T 1",
             "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-            "ch=0",
+            "ch=1",
         ),
         (
             "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",

@@ -9,14 +9,14 @@ pub(crate) const ROWS: &[Row] = &[
         "+downgrade a 1 3M ch PUBLISH t",
         "1 T 1",
         "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=0",
+        "ch=1",
     ),
     (
         "lock={mode:write,a:write:1}@3",
         "+downgrade a 1 5M ch SPUBLISH t",
         "1 T 1",
         "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=0 sharded",
+        "ch=1 sharded",
     ),
     (
         "lock={mode:write,a:write:2,a:1}@5 t:a:rwlock_timeout:1=1@3",
@@ -30,7 +30,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+downgrade a 1 3M ch PUBLISH t",
         "1 T 1",
         "lock={mode:read,a:1}@3 t:a:rwlock_timeout:1=1@3",
-        "ch=0",
+        "ch=1",
     ),
     // All readers that wait go beside it, and no writer.
     (
@@ -45,7 +45,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+downgrade a 1 3M ch PUBLISH t",
         "1 T 1",
         "line=(b:write:5)@12s lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=0",
+        "ch=1",
     ),
     // Without a line all are told, as in the profile `Redisson`.
     (

@@ -10,7 +10,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+force_release a soon ch PUBLISH t client",
         "1 T 1",
         "",
-        "ch=0 client=lock",
+        "ch=1 client=lock",
     ),
     (
         "lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
@@ -62,7 +62,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+force_release a soon ch PUBLISH t client",
         "1 T 1",
         "lock={mode:read,b:1}@5 t:b:rwlock_timeout:1=1@5",
-        "ch=0 client=lock",
+        "ch=1 client=lock",
     ),
     // What a writer has left in its place.
     (
@@ -70,7 +70,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+force_release a:kept soon ch PUBLISH t client",
         "1 T 1",
         "",
-        "ch=0 client=lock",
+        "ch=1 client=lock",
     ),
     (
         "lock={mode:write,a:write:1}@5",

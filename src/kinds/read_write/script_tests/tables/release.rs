@@ -21,13 +21,13 @@ pub(crate) const ROWS: &[Row] = &[
         "",
         "ch=0",
     ),
-    ("lock={mode:write,a:write:1}@5", "+release a 0 0 ch PUBLISH t", "1 T 1", "", "ch=0"),
+    ("lock={mode:write,a:write:1}@5", "+release a 0 0 ch PUBLISH t", "1 T 1", "", "ch=1"),
     (
         "lock={mode:write,a:write:2,a:1}@5 t:a:rwlock_timeout:1=1@5",
         "+release a 0 0 ch SPUBLISH t",
         "1 T 1",
         "",
-        "ch=0 sharded",
+        "ch=1 sharded",
     ),
     ("lock={mode:write,a:write:1}@5", "+release a 0 0 nobody PUBLISH t", "1 T 0", "", ""),
     // Others go on reading.
@@ -115,7 +115,7 @@ pub(crate) const ROWS: &[Row] = &[
         "release a 0 0 ch PUBLISH t",
         "1 T 1",
         "line=(b:5)@12s",
-        "ch=0",
+        "ch=1",
     ),
     // Without the line everybody is told to try.
     (
@@ -137,7 +137,7 @@ pub(crate) const ROWS: &[Row] = &[
         "release a 0 0 ch PUBLISH t",
         "1 T 1",
         "line=(d:5)@12s lock={mode:read,b:1}@5",
-        "ch=0",
+        "ch=1",
     ),
     ("line=(a:5,b:6)@12s", "release a 0 0 ch PUBLISH t", "0 T", "=", ""),
     (
@@ -145,7 +145,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+release a 0 0 ch PUBLISH t",
         "1 T 1",
         "line=text",
-        "ch=0",
+        "ch=1",
     ),
     // A place is left, and whoever may have the lock then goes next.
     (
@@ -212,7 +212,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+release a 0 0 ch PUBLISH t",
         "1 T 1",
         "lock={mode:read,b:1}@5 t:b:rwlock_timeout:1=1@5",
-        "ch=0",
+        "ch=1",
     ),
     (
         "line=(c:write:4,d:5)@12s lock={mode:write,b:1,a:write:1}@5",
@@ -233,7 +233,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+release a 0 0 ch PUBLISH t",
         "1 T 1",
         "lock={mode:read,b:1}@5",
-        "ch=0",
+        "ch=1",
     ),
     // What is no read-write lock stays as it is.
     ("lock=text@5", "+release a 0 0 ch PUBLISH t", "-3 T", "=", ""),

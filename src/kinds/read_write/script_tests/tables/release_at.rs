@@ -10,21 +10,21 @@ pub(crate) const ROWS: &[Row] = &[
         "+release_at a soon 3M ch PUBLISH t",
         "2 T 1",
         "lock={mode:write,a:kept:write:0}@3",
-        "ch=0",
+        "ch=1",
     ),
     (
         "lock={mode:write,a:write:2,a:1}@3 t:a:rwlock_timeout:1=1@3",
         "release_at a soon 5M ch SPUBLISH t",
         "2 T 1",
         "lock={mode:write,a:kept:write:0}@5",
-        "ch=0 sharded",
+        "ch=1 sharded",
     ),
     (
         "line=(b:5,c:write:6)@12s lock={mode:write,a:write:1}@9",
         "+release_at a soon 3M ch PUBLISH t",
         "2 T 1",
         "line=(b:5,c:write:6)@12s lock={mode:write,a:kept:write:0}@3",
-        "ch=0",
+        "ch=1",
     ),
     (
         "lock={mode:write,a:write:1}@9",
@@ -119,7 +119,7 @@ pub(crate) const ROWS: &[Row] = &[
         "+release_at a soon 3M ch PUBLISH t",
         "1 T 1",
         "lock={mode:read,b:1}@5",
-        "ch=0",
+        "ch=1",
     ),
     // Not its own.
     ("lock={mode:write,a:write:0}@1.5s", "+release_at a soon 3M ch PUBLISH t", "-3 T", "=", ""),

@@ -12,23 +12,29 @@ import java.util.concurrent.locks.LockSupport;
 
 import org.redisson.api.RLock;
 
-/** Critical sections on a counter in a file, which nothing but the lock protects. */
+/**
+ * Critical sections on a counter in a file, which nothing but the lock protects. With the lock of a reader, sections
+ * in which the counter must not change.
+ */
 final class Count {
     private final Events events;
     private final Path file;
     private final long until;
     private final long workUs;
+    private final long pauseUs;
 
-    Count(Events events, String file, long until, long workUs) {
+    Count(Events events, String file, long until, long workUs, long pauseUs) {
         this.events = events;
         this.file = Path.of(file);
         this.until = until;
         this.workUs = workUs;
+        this.pauseUs = pauseUs;
     }
 
-    void run(String id, RLock lock) throws IOException {
+    void run(String id, RLock lock, boolean reads) throws IOException {
         List<long[]> sections = new ArrayList<>();
         long longestNs = 0;
+        long changed = 0;
         try (FileChannel counter = FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
             boolean more = true;
             while (more) {
@@ -41,16 +47,23 @@ final class Count {
                     more = value < until;
                     if (more) {
                         LockSupport.parkNanos(workUs * 1_000);
-                        write(counter, value + 1);
+                        if (reads) {
+                            changed += read(counter) == value ? 0 : 1;
+                        } else {
+                            write(counter, value + 1);
+                        }
                         sections.add(new long[] {value, granted, events.bootNs()});
                     }
                 } finally {
                     lock.unlock();
                 }
+                if (pauseUs > 0) {
+                    LockSupport.parkNanos(pauseUs * 1_000);
+                }
             }
         }
         events.emit(id, "info", "done", sections.size(), "longest_wait_us", longestNs / 1_000,
-            "sections", sections);
+            "changed", changed, "sections", sections);
     }
 
     private static long read(FileChannel counter) throws IOException {

@@ -28,7 +28,7 @@ import org.redisson.api.RLock;
  *
  * <p>Here are: lock, try, unlock, force, query, count, latch, shutdown, crash. Not here: what Redisson does not have. Where
  * the other puppet has an Owner there is a thread: one for each owner=, and one for each lock command without. More
- * than there: {@code kind=plain|fair|read|write} of lock and try. {@code error} has the kinds bad_command,
+ * than there: {@code kind=plain|fair|read|write} of lock, try and count. {@code error} has the kinds bad_command,
  * no_such_lock, not_granted, {@code lost} (unlocked by who does not hold it) and unavailable (all else).
  */
 public final class Puppet {
@@ -234,11 +234,15 @@ public final class Puppet {
         String name = words.name();
         long until = Words.number(words.required("the number"));
         String file = words.required("the file");
-        Map<String, String> options = words.options(List.of("work_us"));
-        Count count = new Count(events, file, until, Words.number(options.getOrDefault("work_us", "0")));
+        Map<String, String> options = words.options(List.of("work_us", "pause_us", "kind"));
+        long work = Words.number(options.getOrDefault("work_us", "0"));
+        long pause = Words.number(options.getOrDefault("pause_us", "0"));
+        Count count = new Count(events, file, until, work, pause);
+        String kind = options.getOrDefault("kind", "plain");
+        RLock lock = client.lock(name, kind);
         worker(null).submit(() -> {
             try {
-                count.run(id, client.lock(name, "plain"));
+                count.run(id, lock, kind.equals("read"));
             } catch (Exception error) {
                 events.failed(id, error);
             }
