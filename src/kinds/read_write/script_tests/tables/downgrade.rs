@@ -53,7 +53,7 @@ pub(crate) const ROWS: &[Row] = &[
         "downgrade a 1 3M ch PUBLISH t",
         "1 T 1",
         "line=(b:write:5,c:6,d:7)@12s lock={mode:read,a:1}@5 t:a:rwlock_timeout:1=1@5",
-        "ch=0",
+        "ch=1",
     ),
     // Once more.
     (
