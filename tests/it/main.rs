@@ -22,6 +22,7 @@ mod kinds;
 mod latch;
 mod line;
 mod links;
+mod many_holds;
 mod many_names;
 #[cfg(feature = "in-memory")]
 mod observability;
