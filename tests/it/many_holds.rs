@@ -1,12 +1,12 @@
 //! Ten thousand holds of one name by one client.
 
 use std::time::Duration;
-use std::time::Instant;
 
 use redis::Connection;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Result;
+use tokio::time::Instant;
 
 use crate::support::client::builder;
 use crate::support::look;
