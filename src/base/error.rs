@@ -461,7 +461,13 @@ mod tests {
             assert_eq!(text.strip_prefix("redis-reentrant-lock: "), Some(&*error.words()));
             let about_a_lock = error.clone().of_lock("orders:42");
             match (error.lock_name(), about_a_lock.lock_name()) {
-                (Some("x"), Some("x")) => assert!(text.contains("\"x\""), "{text}"),
+                (Some("x"), Some("x")) => {
+                    let what = match error {
+                        Error::TooManyPermits { .. } => "semaphore \"x\"",
+                        _ => "lock \"x\"",
+                    };
+                    assert!(text.contains(what), "{text}")
+                }
                 (None, Some("orders:42")) => {
                     let wanted =
                         format!("redis-reentrant-lock: lock \"orders:42\": {}", error.words());
