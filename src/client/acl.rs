@@ -47,8 +47,6 @@ const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
 const ON_SEMAPHORE: [&str; 5] = ["hmget", "del", "zcard", "zrangebyscore", "zremrangebyscore"];
 /// What scripts call on read-write locks beside that.
 const ON_RW_LOCK: [&str; 2] = ["hrandfield", "del"];
-/// What they ask about a line where there is none.
-const ON_ABSENT_LINE: [&str; 3] = ["zscore", "zrange", "zcount"];
 /// To find the slots, and to follow a slot that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
@@ -283,9 +281,6 @@ impl RequiredAcl {
         }
         if self.rw_locks {
             commands.extend(ON_RW_LOCK);
-            if !self.profile.has_lines() {
-                commands.extend(ON_ABSENT_LINE);
-            }
         }
         // Each kind names what it needs beside the reentrant lock.
         let mut seen = BTreeSet::new();

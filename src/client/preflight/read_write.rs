@@ -43,18 +43,15 @@ pub(super) static PLAN: Plan = Plan {
 
 const ON_LOCK: [&str; 10] =
     ["pttl", "exists", "type", "pexpire", "hget", "hset", "hdel", "hlen", "hkeys", "hrandfield"];
-/// On the key that tells that a reader is alive. Without lines it stands for one that is absent.
+/// On the key that tells that a reader is alive.
 const ON_READER: [&str; 5] = ["pttl", "exists", "pexpire", "set", "del"];
-const ON_READER_WITHOUT_LINE: [&str; 9] =
-    ["pttl", "exists", "pexpire", "set", "del", "type", "zscore", "zrange", "zcount"];
 
 fn needs(setting: &Setting, name: &LockName) -> Vec<Need> {
     let announce = setting.announce(name);
     let reader = name.reader_key(&setting.id(""));
-    let on_reader: &[&str] = if announce.line { &ON_READER } else { &ON_READER_WITHOUT_LINE };
     let mut needs = vec![
         Need::key(name.as_str(), &ON_LOCK),
-        Need::key(reader, on_reader),
+        Need::key(reader, &ON_READER),
         Need::key(name.fence_key(), &["get", "set"]),
         Need::channel(&*announce.channel, setting.on_channel()),
         Need::channel(setting.client_channel(), &["publish", "subscribe"]),
