@@ -50,7 +50,8 @@ use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::kinds::share::Share;
 
-/// The scripts of a kind.
+/// The scripts of a kind that keeps nothing beside the key of the lock and its line. Each has the
+/// same KEYS and ARGV in every such kind.
 pub(crate) struct Scripts {
     pub(crate) acquire: &'static Script,
     /// A count of 0 gives the hold up; a larger count sets it.
@@ -68,15 +69,13 @@ pub(crate) struct Scripts {
 
 /// What is asked of a kind.
 impl Kind {
-    pub(crate) fn scripts(self) -> &'static Scripts {
+    /// `None`: it keeps more, or has no holds.
+    pub(crate) fn scripts(self) -> Option<&'static Scripts> {
         match self {
-            Self::Reentrant => &reentrant::SCRIPTS,
-            // It has no holds, so that none of these is sent.
-            Self::CountDownLatch => &reentrant::SCRIPTS,
+            Self::Reentrant => Some(&reentrant::SCRIPTS),
+            Self::CountDownLatch | Self::ReadWrite | Self::Semaphore => None,
             #[cfg(all(test, repository))]
-            Self::Pair => &pair::SCRIPTS,
-            Self::ReadWrite => &read_write::SCRIPTS,
-            Self::Semaphore => &semaphore::SCRIPTS,
+            Self::Pair => Some(&pair::SCRIPTS),
         }
     }
 
@@ -209,6 +208,6 @@ impl Kind {
 }
 
 /// The scripts of names that are all of one kind.
-fn of_all<'a>(mut names: impl Iterator<Item = &'a LockName>) -> &'static Scripts {
-    names.next().map_or(Kind::Reentrant, LockName::kind).scripts()
+fn of_all<'a>(mut names: impl Iterator<Item = &'a LockName>) -> Option<&'static Scripts> {
+    names.next()?.kind().scripts()
 }

@@ -311,12 +311,12 @@ impl Command {
                     Some(announce) => announce.add_to(args),
                     None => args,
                 };
-                script(of(name).acquire, lock_and_fence(name, *line), args)
+                script(of(name)?.acquire, lock_and_fence(name, *line), args)
             }
             // Only the read-write lock has shared holds.
             Self::Upgrade { .. } | Self::Downgrade { .. } => return None,
             Self::Release { name, field, share, announce, undo } => {
-                let scripts = of(name);
+                let scripts = of(name)?;
                 let release = if *undo { scripts.undo } else { scripts.release };
                 let args = announce.add_to(args().with(field).with_number(share.total()));
                 script(release, lock_and_line(name, announce.line), args)
@@ -327,7 +327,7 @@ impl Command {
                     args.with(&hold.field).with(&hold.announce.channel)
                 });
                 script(
-                    of_all(holds.iter().map(|hold| &hold.name)).release_many,
+                    of_all(holds.iter().map(|hold| &hold.name))?.release_many,
                     locks_and_lines(holds),
                     args,
                 )
@@ -335,14 +335,14 @@ impl Command {
             Self::ReleaseAt { name, field, free_at, most, announce } => {
                 let args = args().with(field).with_number(free_at.0).with_number(most.millis());
                 let keys = lock_and_line(name, announce.line);
-                script(of(name).release_at, keys, announce.add_to(args))
+                script(of(name)?.release_at, keys, announce.add_to(args))
             }
             Self::Renew { holds, not_after } => {
                 let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
                     args.with(&hold.field).with_number(hold.lease.millis())
                 });
                 script(
-                    of_all(holds.iter().map(|hold| &hold.name)).renew,
+                    of_all(holds.iter().map(|hold| &hold.name))?.renew,
                     holds.iter().map(|hold| hold.name.as_str()).collect(),
                     args,
                 )
@@ -351,10 +351,10 @@ impl Command {
                 let args =
                     args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
                 let args = announce.add_to(args).with(flag(*line_first)).with(flag(*hears));
-                script(of(name).hand_off, lock_and_fence(name, announce.line), args)
+                script(of(name)?.hand_off, lock_and_fence(name, announce.line), args)
             }
             Self::Inspect { name } => {
-                script(of(name).inspect, lock_and_line(name, false), Words::default())
+                script(of(name)?.inspect, lock_and_line(name, false), Words::default())
             }
             Self::Operate(operation) => return operation.to_call(),
             Self::Count { name, profile } => {
@@ -364,7 +364,7 @@ impl Command {
             Self::ForceRelease { name, expected, not_after, announce, client_channel } => {
                 let args = announce.add_to(args().with(expected).with_number(not_after.0));
                 let keys = lock_and_line(name, announce.line);
-                script(of(name).force_release, keys, args.with(client_channel))
+                script(of(name)?.force_release, keys, args.with(client_channel))
             }
         })
     }

@@ -5,8 +5,6 @@ pub(super) mod calls;
 use std::sync::LazyLock;
 
 use crate::backend::Script;
-use crate::kinds::Scripts;
-use crate::kinds::reentrant;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "read_write/acquire",
@@ -37,19 +35,6 @@ pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
     includes "read_write/body/look", "read_write/body/give_up", "read_write/body/go_next",
         "read_write/body/announce", "read_write/body/reserve_readers", "read_write/body/pass_on"
 );
-
-/// Hand-offs and releases of many are never sent.
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: &ACQUIRE,
-    release: &RELEASE,
-    undo: &RELEASE,
-    release_many: &reentrant::RELEASE_MANY,
-    release_at: &RELEASE_AT,
-    renew: &RENEW,
-    hand_off: &reentrant::HAND_OFF,
-    inspect: &INSPECT,
-    force_release: &FORCE_RELEASE,
-});
 
 #[cfg(all(test, repository))]
 fn all() -> &'static [&'static Script] {

@@ -5,8 +5,6 @@ pub(super) mod calls;
 use std::sync::LazyLock;
 
 use crate::backend::Script;
-use crate::kinds::Scripts;
-use crate::kinds::reentrant;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "semaphore/acquire",
@@ -33,19 +31,6 @@ pub(crate) static SET_PERMITS: LazyLock<Script> = script!(
 );
 pub(crate) static INSPECT: LazyLock<Script> =
     script!("semaphore/inspect", includes "semaphore/body/other");
-
-/// A hand-off is never sent, nor are releases of many.
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: &ACQUIRE,
-    release: &RELEASE,
-    undo: &RELEASE,
-    release_many: &reentrant::RELEASE_MANY,
-    release_at: &RELEASE_AT,
-    renew: &RENEW,
-    hand_off: &reentrant::HAND_OFF,
-    inspect: &INSPECT,
-    force_release: &FORCE_RELEASE,
-});
 
 /// Every script, for tests.
 #[cfg(all(test, repository))]

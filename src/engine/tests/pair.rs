@@ -139,7 +139,9 @@ impl World {
     fn take_away(&mut self, field: &str) {
         let time = self.hands[0].server_time().0;
         let (keys, args) = (["n"].into(), [field, "0", "nobody", "PUBLISH"].into());
-        self.keys.run(time, &ScriptCall::new(Kind::Pair.scripts().undo, keys, args)).unwrap();
+        self.keys
+            .run(time, &ScriptCall::new(Kind::Pair.scripts().unwrap().undo, keys, args))
+            .unwrap();
         self.keys.take_published();
     }
 

@@ -131,7 +131,7 @@ impl Lives<'_> {
     /// Whether the kind has a script of its own for this.
     fn has(&self, script: impl Fn(&Scripts) -> &'static Script) -> bool {
         let suite = self.together.suite();
-        suite.has(script(suite.kind.scripts()))
+        suite.kind.scripts().is_some_and(|scripts| suite.has(script(scripts)))
     }
 
     fn pick_hold(&mut self, wanted: impl Fn(&Hold) -> bool) -> Option<usize> {

@@ -31,7 +31,7 @@ fn violation(kind: Kind, instead: &'static Script) -> Option<String> {
 
 #[test]
 fn mistakes_in_the_scripts_of_the_pair_are_found() {
-    let scripts = Kind::Pair.scripts();
+    let scripts = Kind::Pair.scripts().unwrap();
     let table = [
         // A third is admitted.
         (scripts.acquire, "places >= 2", "places >= 3", "P1"),
