@@ -65,14 +65,8 @@ impl Engine {
                 hold.pending_work().todo.push_back(PendingOperation::LowerCount(unlock));
             }
             let unwatched = removed.watched && !hold.is_watched();
-            let in_outage = self
-                .cx
-                .servers
-                .of(&hold.lock)
-                .is_some_and(|server| server.outage_since().is_some());
-            if request.is_some() && in_outage {
-                self.cx.set_outage_timer(self.cx.now);
-            }
+            let lock = request.is_some().then(|| hold.lock.clone());
+            lock.inspect(|lock| self.bear_outage_of(lock));
             if last {
                 // The usual end of a hold: the last release starts at once and is not queued.
                 return self.start_release_of(id, Some(PendingOperation::LowerCount(unlock)));
@@ -135,12 +129,17 @@ impl Engine {
         }
         let unlock = Unlock { request, since: self.cx.now };
         hold.pending_work().todo.push_back(PendingOperation::LowerCount(Some(unlock)));
-        let in_outage =
-            self.cx.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
-        if in_outage {
+        let lock = hold.lock.clone();
+        self.bear_outage_of(&lock);
+        self.advance(id);
+    }
+
+    /// A caller waits for an answer about this lock from now on: not for longer than an outage of its
+    /// server is borne.
+    fn bear_outage_of(&mut self, lock: &LockName) {
+        if self.cx.servers.of(lock).is_some_and(|server| server.outage_since().is_some()) {
             self.cx.set_outage_timer(self.cx.now);
         }
-        self.advance(id);
     }
 
     // ---- one command after the other
@@ -404,12 +403,14 @@ impl Engine {
         let to = self.cx.servers.id_of(&name);
         let field = self.cx.field_of(hold);
         let deadline = self.cx.attempt_deadline();
+        let mut ends_earlier = false;
         let command = if name.kind().lets_others_in(hold.share, share) {
             // The others are in the line, which the command above named only in vain.
             announce.line = self.cx.has_line(&name);
             hold.key_end = hold.key_end.max(deadline.plus(hold.ttl.longest()));
             let lease = self.cx.lease_beside_redisson(&name, share, hold.ttl);
-            if lease < hold.ttl {
+            ends_earlier = lease < hold.ttl;
+            if ends_earlier {
                 hold.ttl = lease;
                 let end = self.cx.now.plus(lease.validity());
                 hold.cell().inspect(|cell| cell.cap(end));
@@ -422,8 +423,9 @@ impl Engine {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::LowerCount);
         }
-        // The validity may end earlier now.
-        self.holds.set_hold_clock(&mut self.cx, id);
+        if ends_earlier {
+            self.holds.set_hold_clock(&mut self.cx, id);
+        }
     }
 
     pub(super) fn on_lower_count_reply(&mut self, id: u64, outcome: Outcome<Reply>) {

@@ -214,8 +214,9 @@ impl Holds {
     }
 
     /// A hold that prevents attempts for this name with this share, because this client has as much
-    /// of it as the kind admits beside that. `None` is wanted: nothing is in the way. It is one that is being released, if there is one: the
-    /// lock is known to be full only if all of them are valid.
+    /// of it as the kind admits beside that. It is one that is being released, if there is one: the
+    /// lock is known to be full only if all of them are valid. If `wanted` is `None`, the share is
+    /// wanted beside what its owner has, and nothing is in the way.
     pub(super) fn in_the_way(
         &self,
         name: &NameRecord,

@@ -123,7 +123,8 @@ impl Engine {
     }
 
     /// A message on the channel of a name. With a line its words are the fields for which the lock
-    /// was just reserved, or `0` or `1`: try. Without a line each message says that the lock may be free.
+    /// was just reserved, or `0` or `1`: try. Without a line each message says that the lock may be
+    /// free.
     fn on_lock_message(&mut self, listener: u64, payload: &str) {
         let Some(name) = self.queues.names.get(&listener) else { return };
         if !self.cx.has_line(&name.lock) {
@@ -240,9 +241,7 @@ impl Engine {
     /// For a name without waiters: keeps its subscription for a short time, and then removes its
     /// record.
     pub(super) fn settle(&mut self, name_id: u64) {
-        if self.queues.names.get(&name_id).is_some_and(|name| name.owner.is_some()) {
-            self.queues.stop_listening_for(name_id);
-        }
+        self.queues.stop_listening_for(name_id);
         if !self.attempt_in_flight(name_id) {
             self.leave_line(name_id);
         }
