@@ -55,15 +55,16 @@ impl World {
     /// As Redis decides it.
     pub(super) fn place(&self, process: usize, command: &Command, asking: bool) -> Where {
         let Some(name) = command.name() else { return Where::Here };
-        let keys = keys_of(command);
         if !self.places.cluster {
             return Where::Here;
         }
+        let moving = self.places.moving.as_ref().filter(|moving| moving.slot == name.slot());
+        // Most slots stay where they are, and then nobody needs the keys.
+        let keys = if moving.is_some() { keys_of(command) } else { Vec::new() };
         let count = |process: usize| {
             let at = &self.processes[process];
             keys.iter().filter(|key| at.keys.peek(at.time(self.now), key).is_some()).count()
         };
-        let moving = self.places.moving.as_ref().filter(|moving| moving.slot == name.slot());
         match moving {
             Some(moving) if process == moving.from => match count(process) {
                 0 => Where::Elsewhere { process: moving.to, ask: true },
