@@ -404,7 +404,8 @@ impl LockClientBuilder {
     /// Default: yes. There are at most 16 hand-offs in a row before others that wait, all within
     /// 50 ms after the grant that began the row; then the first in
     /// [line](crate::docs::waiting) is next, and this client waits behind those who are in it. If
-    /// nobody is, it goes on. Turning it off lowers the throughput when many tasks of one process
+    /// nobody is, it goes on. In the profile [`Redisson`](WireProfile::Redisson) there is no line,
+    /// and a row has at most four. Turning it off lowers the throughput when many tasks of one process
     /// share a lock, and shortens the waits of other processes.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;

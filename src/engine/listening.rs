@@ -15,8 +15,9 @@ use crate::engine::subscriptions::LINGER;
 use crate::engine::subscriptions::Listener;
 use crate::engine::timers::TimerKey;
 
-/// Who had the lock within this time lets those go first who have waited for longer.
-const SERVED: Duration = Duration::from_millis(50);
+/// Who had the lock within this time lets those go first who have waited for longer. It covers a row
+/// of hand-offs of another client, which lasts at most 50 ms and a hold.
+const SERVED: Duration = Duration::from_millis(100);
 
 /// For whom a message says that the lock was reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +171,8 @@ impl Engine {
         let (now, pause) = (self.cx.now, self.pause_length(&name.lock));
         let soon = name.had_for(now) < SERVED;
         let Some(contest) = self.queues.known_contest(name_id) else { return };
-        if std::mem::take(&mut contest.owes_pause) && soon {
+        // During its pause it hears the message of its own release, which is not that of another.
+        if contest.pause <= now && std::mem::take(&mut contest.owes_pause) && soon {
             contest.pause = now.plus(pause);
         }
     }

@@ -309,11 +309,11 @@ impl NameRecord {
         if now >= at { Ok(cause) } else { Err(at) }
     }
 
-    /// Whether a release may hand off to a waiter of this client before others: at most 16 times in
-    /// a row, and for 50 ms since others last could have the lock.
-    pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
+    /// Whether a release may hand off to a waiter of this client before others: at most `most` times
+    /// in a row, and for 50 ms since others last could have the lock.
+    pub(crate) fn may_hand_off(&self, now: Moment, most: u32) -> bool {
         seeded!(HandOffsEnd)
-            || (self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50))
+            || (self.hand_offs() < most && self.had_for(now) < Duration::from_millis(50))
     }
 
     /// Other clients could have had the lock: the limit of hand-offs starts anew.
@@ -476,11 +476,11 @@ pub(super) mod tests {
         let start = Moment(1_000_000_000);
         name.others_had_their_turn(start);
         for _ in 0..16 {
-            assert!(name.may_hand_off(start));
+            assert!(name.may_hand_off(start, 16));
             name.note_hand_off();
         }
-        assert!(!name.may_hand_off(start));
+        assert!(!name.may_hand_off(start, 16));
         name.others_had_their_turn(start);
-        assert!(!name.may_hand_off(Moment(start.0 + 50_000_000)));
+        assert!(!name.may_hand_off(Moment(start.0 + 50_000_000), 16));
     }
 }

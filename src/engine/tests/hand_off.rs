@@ -30,10 +30,10 @@ fn freed_telling(hand: &mut Hand, receivers: u64) {
     hand.done(op, Body::Release(Released::Freed { receivers: Some(receivers) }));
 }
 
-/// Hands off to waiters of this client as often as it may. Returns the last of them.
-fn hand_off_often(hand: &mut Hand) -> (RequestId, Arc<HoldCell>) {
+/// Hands off to waiters of this client so many times. Returns the last of them.
+fn hand_off_often(hand: &mut Hand, times: u64) -> (RequestId, Arc<HoldCell>) {
     let (mut level, mut cell) = hand.hold(1);
-    for number in 0..16 {
+    for number in 0..times {
         let next = hand.ask(10 + number, Wait::Forever);
         hand.release(&cell, level);
         let (op, command) = hand.take("hand_off");
@@ -47,7 +47,7 @@ fn hand_off_often(hand: &mut Hand) -> (RequestId, Arc<HoldCell>) {
 #[test]
 fn after_sixteen_hand_offs_the_first_in_line_goes_first() {
     let mut hand = Hand::new();
-    let (level, cell) = hand_off_often(&mut hand);
+    let (level, cell) = hand_off_often(&mut hand, 16);
     let next = hand.ask(99, Wait::Forever);
     hand.release(&cell, level);
     let (op, command) = hand.take("hand_off");
@@ -72,7 +72,7 @@ fn after_sixteen_hand_offs_the_first_in_line_goes_first() {
 #[test]
 fn where_nobody_is_in_line_another_row_of_hand_offs_begins() {
     let mut hand = Hand::new();
-    let (mut level, mut cell) = hand_off_often(&mut hand);
+    let (mut level, mut cell) = hand_off_often(&mut hand, 16);
     for (owner, goes_first) in [(98, true), (99, false)] {
         let next = hand.ask(owner, Wait::Forever);
         hand.release(&cell, level);
@@ -84,9 +84,9 @@ fn where_nobody_is_in_line_another_row_of_hand_offs_begins() {
 }
 
 #[test]
-fn without_a_line_hand_offs_end_with_a_release_and_a_pause() {
+fn without_a_line_four_hand_offs_end_with_a_release_and_a_pause() {
     let mut hand = Hand::without_line();
-    let (level, cell) = hand_off_often(&mut hand);
+    let (level, cell) = hand_off_often(&mut hand, 4);
     let next = hand.ask(99, Wait::Forever);
     hand.release(&cell, level);
     freed_telling(&mut hand, 3);
@@ -196,11 +196,13 @@ fn a_pause_is_as_long_as_the_way_to_the_server() {
 
 #[test]
 fn without_a_line_who_had_the_lock_a_moment_ago_pauses_when_another_frees_it() {
-    for (ago, pauses) in [(10, true), (49, true), (60, false)] {
+    for (ago, pauses) in [(10, true), (99, true), (110, false)] {
         let mut hand = Hand::without_line();
         let (level, cell) = listener(&mut hand, 1);
         hand.release(&cell, level);
         freed_telling(&mut hand, 2);
+        // It hears its own message as well, which frees nothing.
+        hand.message();
         hand.pass(Duration::from_millis(2));
         hand.ask(2, Wait::Forever);
         let (op, _) = hand.take("acquire");

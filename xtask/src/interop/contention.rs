@@ -156,8 +156,8 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     Ok(())
 }
 
-/// Java has usually one turn in twenty: a hundredth is reached in the first round, unless others
-/// keep the cores busy.
+/// Java has usually a quarter of the turns, which the first round shows, unless other work keeps
+/// the cores busy.
 const ROUNDS: u32 = 5;
 
 fn hand_off(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
@@ -170,17 +170,27 @@ fn hand_off(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
         let (mut all, mut java) = (0, 0);
         for _ in 0..ROUNDS {
             let counted = count(stage, &mut clients, until)?;
-            stage.note(&format!("{setting}, {until} sections: {}", shares(&counted)));
+            let took = counted.took().as_secs_f64();
+            stage
+                .note(&format!("{setting}, {until} sections in {took:.2} s: {}", shares(&counted)));
             all += counted.sections.len();
             java += counted.of(Lang::Java);
-            if java * 100 >= all {
+            if is_fair(setting, java, all) {
                 break;
             }
         }
         stage.give_back(clients.into_iter().map(|(client, _)| client));
-        check(java * 100 >= all, || format!("Java got {java} of {all} sections"))?;
+        check(is_fair(setting, java, all), || {
+            format!("with {setting}, Java got {java} of {all} sections")
+        })?;
     }
     Ok(())
+}
+
+/// Without hand-off Java may have nearly all, since each of its clients tries at every release.
+fn is_fair(setting: &str, java: usize, all: usize) -> bool {
+    let least = all as f64 * LEAST_SHARE;
+    java as f64 >= least && (setting == "handoff=off" || (all - java) as f64 >= least)
 }
 
 fn shares(counted: &Counted) -> String {
