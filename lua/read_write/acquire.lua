@@ -44,7 +44,8 @@
     {-3, time}               the hold is there, and is not to have this: a write without a write, or
                              reads alone beside a write
     {-4, time, what}         conflict: 1 not a hash, 3 no time to live, 5 fence counter no number,
-                             6 line not a sorted set, 7 a hash that is no read-write lock
+                             6 line not a sorted set, 7 another hash, 10 a count-down latch, 11 a
+                             semaphore, 12 a lock
     {-5, time}               "again" without the line's key, and the hold neither has the lock nor
                              is it reserved for it
     {-9, time, n}            ARGV[n] not allowed; 12 also if keys or readers are not as many
@@ -92,7 +93,10 @@ if pttl ~= -2 then
     end
     return {-4, now, 1}
   end
-  if held ~= "read" and held ~= "write" then return {-4, now, 7} end
+  if held ~= "read" and held ~= "write" then
+    -- include read_write/body/other_hash.lua
+    return {-4, now, other_hash(lock)}
+  end
   mine_r, mine_w = redis.call("HGET", lock, field), redis.call("HGET", lock, wfield)
 end
 -- A reservation is no hold.

@@ -10,8 +10,10 @@
                how many fields there are besides the mode; the hold field of the writer, if there is
                one, else of some reader, with its count, both "" if there is nobody; and the mode
     {2, time}  a value that is not a hash
-    {4, time}  a hash that is no read-write lock
+    {6, time, pttl, what}
+               another kind: 7 another hash, 10 a count-down latch, 11 a semaphore, 12 a lock
 ]]
+-- include read_write/body/other_hash.lua
 -- include read_write/body/holds_of.lua
 
 local lock = KEYS[1]
@@ -22,7 +24,9 @@ local kind = redis.call("TYPE", lock).ok
 if kind == "none" then return {0, now} end
 if kind ~= "hash" then return {2, now} end
 local mode = redis.call("HGET", lock, "mode")
-if mode ~= "read" and mode ~= "write" then return {4, now} end
+if mode ~= "read" and mode ~= "write" then
+  return {6, now, redis.call("PTTL", lock), other_hash(lock)}
+end
 
 local holds = holds_of(lock)
 local holder, count = holds[1] or "", ""

@@ -1,6 +1,5 @@
 //! What makes a key no lock of the kind that was asked for.
 
-use crate::base::kind::Kind;
 use crate::base::name::LockName;
 
 /// The conflicts that only the client can see.
@@ -21,15 +20,6 @@ const BROKEN_LINE: &str = "the key of its line has a value that is not a sorted 
 
 /// The only one in the permits of a semaphore.
 const BROKEN_PERMITS: &str = "the key of its permits has a value that is not a sorted set";
-
-/// The number of the conflict with a hash of another kind.
-pub(crate) fn other_hash(kind: Kind) -> i64 {
-    match kind {
-        Kind::ReadWrite => 7,
-        Kind::Semaphore => 8,
-        _ => 2,
-    }
-}
 
 /// What is where, so that it can be found.
 pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {

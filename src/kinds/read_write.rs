@@ -9,7 +9,7 @@ use crate::backend::Script;
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "read_write/acquire",
     includes "read_write/body/next_token", "read_write/body/reserve_readers",
-        "read_write/body/pass_on", "read_write/body/holds_of"
+        "read_write/body/pass_on", "read_write/body/holds_of", "read_write/body/other_hash"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "read_write/release",
@@ -28,8 +28,7 @@ pub(crate) static UPGRADE: LazyLock<Script> = script!(
     "read_write/upgrade",
     includes "read_write/body/next_token", "read_write/body/holds_of"
 );
-pub(crate) static INSPECT: LazyLock<Script> =
-    script!("read_write/inspect", includes "read_write/body/holds_of");
+pub(crate) static INSPECT: LazyLock<Script> = script!("read_write/inspect", includes "read_write/body/holds_of", "read_write/body/other_hash");
 pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
     "read_write/force_release",
     includes "read_write/body/look", "read_write/body/give_up", "read_write/body/go_next",

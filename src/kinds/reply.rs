@@ -9,7 +9,6 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::conflict::conflict;
 use crate::kinds::conflict::conflict_of_holder;
-use crate::kinds::conflict::other_hash;
 use crate::kinds::latch;
 use crate::kinds::operation::Change;
 use crate::kinds::operation::Operated;
@@ -182,9 +181,7 @@ pub(crate) enum KeyState {
         number: Option<u32>,
         taken: u32,
     },
-    /// A hash of another kind.
-    OtherHash,
-    /// Another kind, by the number of the conflict.
+    /// A hash of another kind, by the number of the conflict.
     OtherKind(i64),
     Other,
 }
@@ -195,7 +192,6 @@ impl KeyState {
         match self {
             Self::Absent | Self::Permits { .. } => None,
             Self::Other => conflict(1),
-            Self::OtherHash => conflict(other_hash(kind)),
             Self::ReadWriteLock => conflict(4),
             Self::OtherKind(what) => conflict(*what),
             Self::Hash { fields, .. } if *fields > kind.most_fields() => conflict(2),
@@ -322,7 +318,7 @@ impl Command {
                 -3 => HandedOff::Foreign,
                 _ => return None,
             }),
-            Self::Inspect { name } => Body::Inspect(match code {
+            Self::Inspect { .. } => Body::Inspect(match code {
                 0 => KeyState::Absent,
                 1 => KeyState::Hash {
                     pttl: fields.int()?,
@@ -332,7 +328,6 @@ impl Command {
                 },
                 2 => KeyState::Other,
                 3 => KeyState::ReadWriteLock,
-                4 if name.kind() == Kind::ReadWrite => KeyState::OtherHash,
                 4 => {
                     fields.int()?;
                     let (number, taken) = (fields.int()?, fields.uint()?);
@@ -341,7 +336,6 @@ impl Command {
                         taken: taken.try_into().ok()?,
                     }
                 }
-                5 => KeyState::OtherHash,
                 6 => {
                     fields.int()?;
                     KeyState::OtherKind(fields.int().filter(|what| conflict(*what).is_some())?)

@@ -67,6 +67,16 @@ const ROWS: &[Row] = &[
         },
         everything: |client| Box::pin(all_of_a_semaphore(client)),
     },
+    Row {
+        called: ["a read-write lock", "a read-write lock"],
+        begin: |client| {
+            Box::pin(async move {
+                let guard = client.rw_lock(NAME).unwrap().read().await.unwrap();
+                Box::new(guard) as Box<dyn Any + Send>
+            })
+        },
+        everything: |client| Box::pin(all_of_a_read_write_lock(client)),
+    },
 ];
 
 async fn all_of_a_lock(client: LockClient) -> Refusals {
@@ -119,6 +129,26 @@ async fn all_of_a_semaphore(client: LockClient) -> Refusals {
         ("permits", semaphore.permits().await.unwrap_err()),
         ("set_permits", semaphore.set_permits(3).await.unwrap_err()),
         ("add_permits", semaphore.add_permits(3).await.unwrap_err()),
+    ]
+}
+
+async fn all_of_a_read_write_lock(client: LockClient) -> Refusals {
+    let lock = client.rw_lock(NAME).unwrap();
+    let wait = Duration::from_secs(1);
+    let options = || LockOptions::new().lease(wait);
+    vec![
+        ("read", lock.read().await.unwrap_err()),
+        ("try_read", lock.try_read().await.unwrap_err()),
+        ("try_read_for", lock.try_read_for(wait).await.unwrap_err()),
+        ("read_with", lock.read_with(options()).await.unwrap_err()),
+        ("write", lock.write().await.unwrap_err()),
+        ("try_write", lock.try_write().await.unwrap_err()),
+        ("try_write_for", lock.try_write_for(wait).await.unwrap_err()),
+        ("write_with", lock.write_with(options()).await.unwrap_err()),
+        ("is_locked", lock.is_locked().await.unwrap_err()),
+        ("holder", lock.holder().await.unwrap_err()),
+        ("remaining_lease", lock.remaining_lease().await.unwrap_err()),
+        ("force_unlock", lock.force_unlock().await.unwrap_err()),
     ]
 }
 

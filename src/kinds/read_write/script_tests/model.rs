@@ -2,6 +2,7 @@
 
 use crate::backend::ScriptCall;
 use crate::backend::memory::store::Stored;
+use crate::kinds::conflict::is_holder_field;
 use crate::kinds::script_tests::last_word;
 use crate::kinds::script_tests::modelled::Answer;
 use crate::kinds::script_tests::modelled::Key;
@@ -153,7 +154,7 @@ fn inspect(server: &mut Modelled, lock: &str) -> Answer {
     let mode = match model.held() {
         Held::Free => return answer(0, &[]),
         Held::OtherValue => return answer(2, &[]),
-        Held::OtherHash => return answer(4, &[]),
+        Held::OtherHash => return answer(6, &[model.pttl(), model.other_hash()]),
         Held::Reading => "read",
         Held::Writing => "write",
     };
@@ -223,7 +224,7 @@ impl Model<'_> {
         let is_writer = attempt.writes > 0;
         match self.held() {
             Held::OtherValue => return answer(-4, &[1]),
-            Held::OtherHash => return answer(-4, &[7]),
+            Held::OtherHash => return answer(-4, &[self.other_hash()]),
             Held::Free | Held::Reading | Held::Writing => {}
         }
         if self.holds(attempt.field).is_some() || attempt.reads + attempt.writes > 1 {
@@ -669,6 +670,18 @@ impl Model<'_> {
                 }
             }
             Some(_) => Held::OtherValue,
+        }
+    }
+
+    /// What a hash is that is no read-write lock.
+    fn other_hash(&self) -> i64 {
+        let fields = self.fields();
+        let kind = fields.iter().find(|(field, _)| field == "kind").map(|(_, kind)| kind.as_str());
+        match (kind, fields.as_slice()) {
+            (Some("latch"), _) => 10,
+            (Some("semaphore"), _) => 11,
+            (_, [(field, _)]) if is_holder_field(field) => 12,
+            _ => 7,
         }
     }
 
