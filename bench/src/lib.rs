@@ -4,11 +4,14 @@
 //! output. All stamps are nanoseconds of the machine's monotonic clock, which all processes share.
 
 mod crowd;
+mod flight;
 mod pairs;
 mod serve;
+mod store;
 mod turns;
 mod wide;
 
+pub use flight::Cache;
 pub use serve::serve;
 
 use std::future::Future;
@@ -19,6 +22,43 @@ pub trait Service: Send + Sync + 'static {
     type Lock: Lock;
     /// A handle on a name.
     fn lock(&self, name: &str) -> Self::Lock;
+
+    /// A handle on a name that is taken in this way.
+    ///
+    /// # Panics
+    ///
+    /// If this kind has nothing but locks.
+    fn shared(&self, name: &str, mode: Mode) -> Self::Lock {
+        assert_eq!(mode, Mode::Lock, "this kind has nothing but locks");
+        self.lock(name)
+    }
+
+    /// Finds the value of a cache, or computes it, or waits for who does.
+    ///
+    /// # Panics
+    ///
+    /// If this kind has no single flight.
+    fn flight(&self, _name: &str, _cache: &Cache) -> impl Future<Output = ()> + Send {
+        async { panic!("this kind has no single flight") }
+    }
+}
+
+/// How a name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As a lock.
+    Lock,
+    /// As a read-write lock, to read.
+    Read,
+    /// As a read-write lock, to write.
+    Write,
+    /// As a semaphore: so many of the permits that there are.
+    Permits {
+        /// How many are wanted at once.
+        want: u32,
+        /// How many there are.
+        of: u32,
+    },
 }
 
 /// A lock under one name.

@@ -4,11 +4,12 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::Lock;
+use crate::Mode;
 use crate::Service;
 use crate::now;
 
-pub(crate) async fn run<S: Service>(service: &S, name: &str, count: u64) -> Value {
-    let lock = service.lock(name);
+pub(crate) async fn run<S: Service>(service: &S, name: &str, mode: Mode, count: u64) -> Value {
+    let lock = service.shared(name, mode);
     let mut times = Vec::new();
     for _ in 0..count {
         let start = now();

@@ -11,19 +11,31 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::Lock;
+use crate::Mode;
 use crate::Service;
 use crate::now;
 
 pub(crate) type Guards<S> = Mutex<Vec<<<S as Service>::Lock as Lock>::Guard>>;
 
-/// Takes `count` locks, so many at once, and keeps them.
+/// What is taken and kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Many {
+    pub(crate) count: u64,
+    /// How many tasks take them.
+    pub(crate) at_once: u64,
+    pub(crate) mode: Mode,
+    /// All of one name, instead of each of its own.
+    pub(crate) one_name: bool,
+}
+
+/// Takes many, and keeps them.
 pub(crate) async fn hold<S: Service>(
     service: &Arc<S>,
     guards: &Arc<Guards<S>>,
     name: &str,
-    count: u64,
-    at_once: u64,
+    many: Many,
 ) -> Value {
+    let Many { count, at_once, mode, one_name } = many;
     let begin = now();
     let next = Arc::new(AtomicU64::new(0));
     let mut takers = JoinSet::new();
@@ -36,7 +48,8 @@ pub(crate) async fn hold<S: Service>(
                 if number >= count {
                     return;
                 }
-                let guard = service.lock(&format!("{name}:{number}")).acquire().await;
+                let own = if one_name { name.clone() } else { format!("{name}:{number}") };
+                let guard = service.shared(&own, mode).acquire().await;
                 guards.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
             }
         });

@@ -16,6 +16,7 @@ mod programs;
 mod redis_benchmark;
 mod report;
 mod server_time;
+mod shared;
 mod show;
 mod wide;
 #[path = "../../bench/src/wire.rs"]
@@ -83,6 +84,11 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == load)
     }
 
+    /// Of one block without contention.
+    fn pairs(&self) -> u32 {
+        if self.quick { 100 } else { 300 }
+    }
+
     /// Those of `kinds` that are wanted.
     fn wanted(&self, kinds: &[&'static str]) -> Vec<&'static str> {
         let wanted =
@@ -126,9 +132,9 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
     let plan = Plan::read(options)?;
     let program = servers::find_or_install()?;
     let programs = Programs::build(&plan)?;
-    let server = Server::start(&program)?;
+    let (server, beside) = (Server::start(&program)?, Server::start(&program)?);
     let mut report = Report::new(&server, options)?;
-    loads::all(&plan, &programs, &server, &mut report)?;
+    loads::all(&plan, &programs, &server, &beside, &mut report)?;
     if plan.wants("hand-off") {
         hand_off::all(&plan, &programs, &server, &mut report)?;
     }

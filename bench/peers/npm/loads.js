@@ -15,8 +15,8 @@ export class Loads {
   }
 
   /** One task, one name, nobody else. */
-  async pairs({ name, count }) {
-    const lock = this.#lock(name);
+  async pairs({ name, count, ...told }) {
+    const lock = this.#lock(name, told);
     const ns = [];
     for (let pair = 0; pair < count; pair++) {
       const start = now();
@@ -44,14 +44,14 @@ export class Loads {
     return { turns };
   }
 
-  /** Many tasks at once, on one name or each on its own. Each locks, keeps and unlocks until time is up. */
-  async crowd({ name, tasks, distinct, us, hold_us }) {
+  /** Many tasks at once, on one name or each on its own. Each takes, keeps and gives back until time is up. */
+  async crowd({ name, tasks, distinct, each, ...told }) {
     const begin = now();
     const crowd = Array.from({ length: tasks }, (_, task) =>
-      work(this.#lock(distinct ? `${name}:${task}` : name), us * 1_000, hold_us / 1_000),
+      work(this.#lock(distinct ? `${name}:${task}` : name, told), told),
     );
-    const waits = await Promise.all(crowd);
-    return summary(waits, now() - begin);
+    const turns = await Promise.all(crowd);
+    return summary(turns, now() - begin, each);
   }
 
   /** Tasks that wait for one name; each gets it once. */
@@ -84,22 +84,28 @@ export class Loads {
   }
 }
 
-async function work(lock, length, hold) {
-  const waits = [];
-  const end = now() + length;
+/** When it asked, was granted and gave it up, each time. */
+async function work(lock, { us, hold_us, pause_us }) {
+  const turns = [];
+  const end = now() + us * 1_000;
   for (let asked = now(); asked < end; asked = now()) {
     await lock.acquire();
-    waits.push(now() - asked);
-    if (hold > 0) {
-      await sleep(hold);
+    const granted = now();
+    if (hold_us > 0) {
+      await sleep(hold_us / 1_000);
     }
+    turns.push([asked, granted, now()]);
     await lock.release();
+    if (pause_us > 0) {
+      await sleep(pause_us / 1_000);
+    }
   }
-  return waits;
+  return turns;
 }
 
-function summary(tasks, took) {
-  const all = tasks.flat().sort((one, other) => one - other);
+function summary(tasks, took, each) {
+  const turns = tasks.flat();
+  const all = turns.map(([asked, granted]) => granted - asked).sort((one, other) => one - other);
   const at = (share) => all[Math.floor(((all.length - 1) * share) / 100)] ?? 0;
   const mean = all.reduce((sum, wait) => sum + wait, 0) / Math.max(all.length, 1);
   const grants = tasks.map((own) => own.length);
@@ -113,5 +119,6 @@ function summary(tasks, took) {
     max: at(100),
     least: Math.min(...grants),
     most: Math.max(...grants),
+    ...(each && { turns }),
   };
 }

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import nodeRedisson from 'node-redisson';
-import { Mutex } from 'redis-semaphore';
+import { Mutex, Semaphore } from 'redis-semaphore';
 
 /** What makes locks: `acquire` waits until it is held, `release` gives it up and waits for the confirmation. */
 export function connect(kind, url) {
@@ -26,12 +26,12 @@ function connectNodeRedisson(url) {
 
 function connectRedisSemaphore(url) {
   const redis = new Redis(url);
-  return (name) => {
-    const mutex = new Mutex(redis, name);
+  return (name, { mode, of } = {}) => {
+    const lock = mode === 'permits' ? new Semaphore(redis, name, of) : new Mutex(redis, name);
     const acquire = async () => {
       // Gives up after ten seconds by itself.
-      while (!(await mutex.tryAcquire())) {}
+      while (!(await lock.tryAcquire())) {}
     };
-    return { acquire, release: () => mutex.release() };
+    return { acquire, release: () => lock.release() };
   };
 }

@@ -1,7 +1,9 @@
 //! The bars, and whether what was measured reaches them.
 
+use super::programs::OWN;
 use super::report::Report;
 use super::report::Row;
+use super::shared::ALONE;
 
 pub(crate) struct Bar {
     pub(crate) what: String,
@@ -19,6 +21,7 @@ pub(crate) fn judge(report: &Report) -> Vec<Bar> {
     judge.crowds();
     judge.wide();
     judge.line();
+    judge.shared();
     judge.bars
 }
 
@@ -99,6 +102,36 @@ impl Judge<'_> {
         self.figure_at_most("line, a thousand wait", "thread", "attempts/hand-over", 12.0);
         self.figure_at_most("line, the head is frozen", "thread", "next grant after s", 2.5);
         self.figure_at_most("line, the head is frozen", "thread", "scripts", 50.0);
+    }
+
+    fn shared(&mut self) {
+        for own in OWN {
+            let [(_, lock), others @ ..] = ALONE;
+            for (_, load) in others {
+                self.figure_at_most(load, own, "evalsha/grant", 2.0);
+                let rows = self.report.row(load, own).zip(self.report.row(lock, own));
+                let ratio = rows.map_or(f64::NAN, |(own, lock)| own.ratio_to(lock));
+                self.at_most(&format!("{load} / {lock}: {own}"), ratio, 1.25);
+            }
+            self.ratio_at_least("readers-4x16", own, "redisson", 5.0);
+            let load = "read-write-4+4";
+            for figure in ["least share, reading", "least share, writing"] {
+                self.figure_at_least(load, own, figure, 0.8);
+            }
+            for figure in ["part of reads", "part of writes"] {
+                self.figure_at_least(load, own, figure, 0.15);
+            }
+            for peer in ["redisson", "redis-semaphore"] {
+                self.ratio_at_least("permits-4x16", own, peer, 5.0);
+            }
+            let load = "permits-4x16-counted";
+            self.figure_at_most(load, own, "held at most, worst block", 8.0);
+            self.figure_at_most("many-permits", own, "wait of 8 / mean, worst block", 3.0);
+            self.figure_at_most("flight-1000", own, "computed", 1.0);
+            self.figure_at_most("flight-1000", own, "looks of a process after it", 1.0);
+            self.figure_at_most("flight-1000", own, "acquisitions after it", 0.0);
+            self.figure_at_most("flight-1000", own, "last answer, ms", 50.0);
+        }
     }
 
     fn ratio_at_most(&mut self, load: &str, own: &str, other: &str, limit: f64) {

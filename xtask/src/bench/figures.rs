@@ -28,6 +28,12 @@ pub(crate) fn numbers(answer: &Value, field: &str) -> Vec<f64> {
     answer[field].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
+/// When somebody asked, was granted and gave it up, in nanoseconds.
+pub(crate) fn turns(answer: &Value) -> Vec<[f64; 3]> {
+    let turns = answer["turns"].as_array().into_iter().flatten();
+    turns.map(|turn| [0, 1, 2].map(|at| turn[at].as_f64().unwrap_or(f64::NAN))).collect()
+}
+
 /// Commands that clients sent; those inside of scripts, which Redis counts too, are left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sent {

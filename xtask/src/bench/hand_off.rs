@@ -8,8 +8,8 @@ use crate::servers::Server;
 use super::Plan;
 use super::figures::median;
 use super::figures::number;
-use super::figures::numbers;
 use super::figures::percentile;
+use super::figures::turns;
 use super::fleet::Worker;
 use super::programs::PROFILES;
 use super::programs::Programs;
@@ -72,7 +72,9 @@ impl Party {
 
     fn row(&self, load: &str, who: &str, at: usize) -> Row {
         let own = || self.answers.iter().map(|answers| &answers[at]);
-        let waits = |answer| numbers(answer, "waits").into_iter().map(|wait| wait / 1_000.0);
+        let waits = |answer| {
+            turns(answer).into_iter().map(|[asked, granted, _]| (granted - asked) / 1_000.0)
+        };
         let mut row =
             Row::new(load, who, own().map(|answer| number(answer, "p50") / 1_000.0).collect());
         let samples: Vec<f64> = own().flat_map(waits).collect();

@@ -26,6 +26,7 @@ use crate::servers::Server;
 use super::Plan;
 use super::figures::Sent;
 use super::figures::number;
+use super::figures::turns;
 use super::fleet::Worker;
 use super::programs::Programs;
 use super::report::Report;
@@ -128,14 +129,8 @@ fn seen(answers: &[Value], scripts: f64) -> Round {
 
 /// Grants before which another, who was granted later, had asked clearly earlier.
 fn out_of_order(answers: &[Value]) -> f64 {
-    let mut turns: Vec<[f64; 2]> = Vec::new();
-    for answer in answers {
-        for turn in answer["turns"].as_array().into_iter().flatten() {
-            let at = |index: usize| turn[index].as_f64().unwrap_or(f64::NAN);
-            turns.push([at(0), at(1)]);
-        }
-    }
-    let passed = |one: &&[f64; 2]| {
+    let turns: Vec<[f64; 3]> = answers.iter().flat_map(turns).collect();
+    let passed = |one: &&[f64; 3]| {
         turns.iter().any(|other| other[0] + EARLIER_NS < one[0] && other[1] > one[1])
     };
     turns.iter().filter(passed).count() as f64

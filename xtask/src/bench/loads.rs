@@ -1,4 +1,4 @@
-//! The loads that all kinds can be put under.
+//! The loads that all kinds can be put under, and how blocks of kinds alternate.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -17,10 +17,12 @@ use super::figures::numbers;
 use super::figures::percentile;
 use super::fleet::Worker;
 use super::programs::FLOORS;
+use super::programs::LOCAL;
 use super::programs::OWN;
 use super::programs::Programs;
 use super::programs::RAW;
 use super::programs::RELAY;
+use super::programs::compiles;
 use super::programs::everybody;
 use super::redis_benchmark;
 use super::report::Report;
@@ -32,7 +34,14 @@ use super::server_time;
 const ENOUGH: Duration = Duration::from_secs(120);
 
 /// Figures that are told of the worst block as well: a median hides the one that waited for long.
-const TOLD_OF_THE_WORST: &[&str] = &["wait max", "max/mean"];
+const TOLD_OF_THE_WORST: &[&str] = &[
+    "wait max",
+    "max/mean",
+    "write wait max",
+    "beyond readers",
+    "held at most",
+    "wait of 8 / mean",
+];
 
 /// Of each process.
 #[derive(Default)]
@@ -44,23 +53,35 @@ struct Crowd {
     hold_us: u64,
 }
 
-/// What one kind did in one block.
-struct Block {
-    /// What is compared: a time in microseconds, or grants per second.
-    main: f64,
-    /// Single times in microseconds, where the load tells them.
-    samples: Vec<f64>,
-    grants: f64,
-    others: Vec<(&'static str, f64)>,
+/// One kind that blocks alternate with others.
+pub(super) struct Case {
+    pub(super) load: String,
+    pub(super) kind: &'static str,
+    /// How names are taken.
+    pub(super) mode: &'static str,
 }
+
+/// What one kind did in one block.
+pub(super) struct Block {
+    /// What is compared: a time in microseconds, or grants per second.
+    pub(super) main: f64,
+    /// Single times in microseconds, where the load tells them.
+    pub(super) samples: Vec<f64>,
+    pub(super) grants: f64,
+    pub(super) others: Vec<(&'static str, f64)>,
+}
+
+/// What the processes of a case do in one block.
+type Measure<'a> = dyn FnMut(&mut [Worker], &Case) -> Result<Block, String> + 'a;
 
 pub(crate) fn all(
     plan: &Plan,
     programs: &Programs,
     server: &Server,
+    beside: &Server,
     report: &mut Report,
 ) -> Result<(), String> {
-    let mut bench = Bench { plan, programs, server, report };
+    let mut bench = Bench { plan, programs, server, beside, report };
     if plan.wants("uncontended") {
         bench.uncontended()?;
         server_time::all(plan, programs, server, bench.report)?;
@@ -85,29 +106,28 @@ pub(crate) fn all(
             bench.crowd(&format!("distinct-{tasks}"), 1, each)?;
         }
     }
-    Ok(())
+    bench.shared()
 }
 
-struct Bench<'a> {
-    plan: &'a Plan,
-    programs: &'a Programs,
-    server: &'a Server,
-    report: &'a mut Report,
+pub(super) struct Bench<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) programs: &'a Programs,
+    pub(super) server: &'a Server,
+    /// Another one, for counters and values.
+    pub(super) beside: &'a Server,
+    pub(super) report: &'a mut Report,
 }
 
 impl Bench<'_> {
-    fn kinds(&mut self, load: &str, kinds: &[&'static str]) -> Vec<&'static str> {
+    pub(super) fn kinds(&mut self, load: &str, kinds: &[&'static str]) -> Vec<&'static str> {
         self.plan.kinds(load, self.programs, kinds, self.report)
     }
 
     fn uncontended(&mut self) -> Result<(), String> {
-        let pairs = if self.plan.quick { 100 } else { 300 };
+        let pairs = self.plan.pairs();
         let kinds = self.kinds("uncontended", &everybody());
-        self.alternate("uncontended", &kinds, 1, &mut |workers| {
-            let load = json!({ "do": "pairs", "name": format!("pairs:{}", workers[0].pid), "count": pairs });
-            let times = micros(&numbers(&workers[0].ask(&load)?, "ns"));
-            let grants = f64::from(pairs);
-            Ok(Block { main: median(&times), samples: times, grants, others: Vec::new() })
+        self.alternate(&locks("uncontended", &kinds), 1, &mut |workers, _| {
+            pairs_of(&mut workers[0], pairs, "lock")
         })?;
         let floor = redis_benchmark::pair(self.server)?;
         self.report.note("redis-benchmark -c 1, twice the median of the acquire script, us", floor);
@@ -138,7 +158,7 @@ impl Bench<'_> {
     fn hand_over(&mut self, load: &str, kinds: &[&'static str]) -> Result<(), String> {
         let turns = if self.plan.quick { 15 } else { 40 };
         let kinds = self.kinds(load, kinds);
-        self.alternate(load, &kinds, 2, &mut |workers| {
+        self.alternate(&locks(load, &kinds), 2, &mut |workers, _| {
             let name = format!("turns:{}", workers[0].pid);
             let load =
                 json!({ "do": "turns", "name": name, "count": turns, "hold_us": 3_000, "pause_us": 1_000 });
@@ -168,7 +188,7 @@ impl Bench<'_> {
         }
         let kinds = self.kinds(load, &wanted);
         let name = load.to_owned();
-        self.alternate(load, &kinds, processes, &mut |workers| {
+        self.alternate(&locks(load, &kinds), processes, &mut |workers, _| {
             let name = format!("{name}:{}", workers[0].pid);
             let tasks = if workers[0].kind == RELAY { 1 } else { tasks };
             let load = json!({
@@ -180,37 +200,34 @@ impl Bench<'_> {
         })
     }
 
-    /// Blocks of all kinds in turn, after one of each that does not count.
-    fn alternate(
+    /// Blocks of all cases in turn, after one of each that does not count.
+    pub(super) fn alternate(
         &mut self,
-        load: &str,
-        kinds: &[&'static str],
+        cases: &[Case],
         processes: usize,
-        block: &mut dyn FnMut(&mut [Worker]) -> Result<Block, String>,
+        block: &mut Measure<'_>,
     ) -> Result<(), String> {
-        println!("{load}: {}", kinds.join(", "));
-        type Group = Result<Vec<Worker>, String>;
+        for case in cases {
+            println!("{}: {}", case.load, case.kind);
+        }
         let mut fleet: Vec<Vec<Worker>> = Vec::new();
-        let start = |kind| -> Group {
-            (0..processes).map(|_| Worker::start(self.programs, kind, self.server)).collect()
-        };
         let mut done: Vec<(Vec<Block>, Sent)> =
-            kinds.iter().map(|_| (Vec::new(), Sent::default())).collect();
-        let mut failed: Vec<Option<String>> = vec![None; kinds.len()];
-        for (at, kind) in kinds.iter().enumerate() {
-            fleet.push(start(kind).or_else(|reason| {
-                peer_failed(kind, reason, &mut failed[at]).map(|()| Vec::new())
+            cases.iter().map(|_| (Vec::new(), Sent::default())).collect();
+        let mut failed: Vec<Option<String>> = vec![None; cases.len()];
+        for (at, case) in cases.iter().enumerate() {
+            fleet.push(self.start(case, processes).or_else(|reason| {
+                peer_failed(case.kind, reason, &mut failed[at]).map(|()| Vec::new())
             })?);
         }
-        let mut took = vec![Duration::ZERO; kinds.len()];
+        let mut took = vec![Duration::ZERO; cases.len()];
         let mut connection = self.server.connect().map_err(|error| error.to_string())?;
-        for (round, at) in self.plan.turns(kinds.len()) {
+        for (round, at) in self.plan.turns(cases.len()) {
             if failed[at].is_some() {
                 continue;
             }
             let before = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
             let started = Instant::now();
-            let result = block(&mut fleet[at]);
+            let result = block(&mut fleet[at], &cases[at]);
             took[at] += started.elapsed();
             let after = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
             match result {
@@ -218,19 +235,53 @@ impl Bench<'_> {
                 Ok(result) => {
                     done[at].0.push(result);
                     done[at].1.add(after.since(before));
-                    failed[at] = too_slow(kinds[at], took[at]);
+                    failed[at] = too_slow(cases[at].kind, took[at]);
                 }
                 Err(reason) => {
-                    peer_failed(kinds[at], reason, &mut failed[at])?;
+                    peer_failed(cases[at].kind, reason, &mut failed[at])?;
                     fleet[at].clear();
                 }
             }
         }
-        for ((kind, (blocks, sent)), failed) in kinds.iter().zip(done).zip(failed) {
-            self.report.add(row(load, kind, &blocks, sent, failed));
+        for ((case, (blocks, sent)), failed) in cases.iter().zip(done).zip(failed) {
+            self.report.add(row(&case.load, case.kind, &blocks, sent, failed));
         }
         Ok(())
     }
+
+    /// So many processes of its kind, or the only one that there can be.
+    fn start(&self, case: &Case, processes: usize) -> Result<Vec<Worker>, String> {
+        let processes = if case.kind == LOCAL { 1 } else { processes };
+        let start = |_| {
+            let mut worker = Worker::start(self.programs, case.kind, self.server)?;
+            // Virtual machines that compile have had 2,000 pairs of a lock by now.
+            if case.mode != "lock" && compiles(case.kind) {
+                pairs_of(&mut worker, 2_000, case.mode)?;
+            }
+            Ok(worker)
+        };
+        (0..processes).map(start).collect()
+    }
+}
+
+/// Cases of one load that take names as locks.
+fn locks(load: &str, kinds: &[&'static str]) -> Vec<Case> {
+    taken("lock", load, kinds)
+}
+
+/// Cases of one load.
+pub(super) fn taken(mode: &'static str, load: &str, kinds: &[&'static str]) -> Vec<Case> {
+    kinds.iter().map(|kind| Case { load: load.to_owned(), kind, mode }).collect()
+}
+
+/// One task that takes a name and gives it back, and nobody else.
+pub(super) fn pairs_of(worker: &mut Worker, pairs: u32, mode: &str) -> Result<Block, String> {
+    let name = format!("pairs:{mode}:{}", worker.pid);
+    let load =
+        json!({ "do": "pairs", "name": name, "count": pairs, "mode": mode, "of": 8, "want": 1 });
+    let times = micros(&numbers(&worker.ask(&load)?, "ns"));
+    let grants = f64::from(pairs);
+    Ok(Block { main: median(&times), samples: times, grants, others: Vec::new() })
 }
 
 /// Some peers stall; that is a result, too. Not so with this crate.
@@ -288,13 +339,23 @@ fn row(load: &str, kind: &str, blocks: &[Block], sent: Sent, failed: Option<Stri
 }
 
 fn together(workers: &mut [Worker], load: &Value) -> Result<Vec<Value>, String> {
-    for worker in workers.iter_mut() {
+    let loads = vec![load.clone(); workers.len()];
+    each(workers, &loads)
+}
+
+/// A load for each worker; all of them for the one that is alone.
+pub(super) fn each(workers: &mut [Worker], loads: &[Value]) -> Result<Vec<Value>, String> {
+    if let ([worker], [_, _, ..]) = (&mut *workers, loads) {
+        let answer = worker.ask(&json!({ "do": "together", "loads": loads }))?;
+        return Ok(answer["answers"].as_array().cloned().unwrap_or_default());
+    }
+    for (worker, load) in workers.iter_mut().zip(loads) {
         worker.tell(load)?;
     }
     workers.iter().map(Worker::answer).collect()
 }
 
-fn micros(nanoseconds: &[f64]) -> Vec<f64> {
+pub(super) fn micros(nanoseconds: &[f64]) -> Vec<f64> {
     nanoseconds.iter().map(|ns| ns / 1_000.0).collect()
 }
 
@@ -336,7 +397,7 @@ fn hand_overs(answers: &[Value]) -> Block {
     Block { main: median(&times), samples: times, grants, others }
 }
 
-fn crowd_of(answers: &[Value]) -> Block {
+pub(super) fn crowd_of(answers: &[Value]) -> Block {
     let sum = |field: &str| answers.iter().map(|answer| number(answer, field)).sum::<f64>();
     let all = |field: &str| answers.iter().map(|answer| number(answer, field)).collect::<Vec<_>>();
     let grants = sum("grants");

@@ -24,6 +24,10 @@ pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
 pub(crate) const RAW: &str = "floor-raw";
 /// One task that passes a lock on, however many others would have.
 pub(crate) const RELAY: &str = "floor-relay";
+/// Tokio's own locks, within one process.
+pub(crate) const LOCAL: &str = "tokio";
+/// This crate with a lease of 3 s, for processes that are killed.
+pub(crate) const SHORT_LEASE: &str = "thread-short-lease";
 /// This crate in the profile of Redisson, with hand-off and without; both wake Redisson.
 pub(crate) const PROFILES: [&str; 2] = ["redisson-profile", "redisson-profile-no-hand-off"];
 const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
@@ -35,6 +39,21 @@ const NPM: [&str; 2] = ["node-redisson", "redis-semaphore"];
 pub(crate) fn everybody() -> Vec<&'static str> {
     let own = [FLOORS[1], OWN[1], FLOORS[0], OWN[0]];
     own.into_iter().chain(RUST).chain(GO).chain(JAVA).chain(NPM).collect()
+}
+
+/// Kinds with a read-write lock.
+pub(crate) fn with_read_write() -> Vec<&'static str> {
+    vec![LOCAL, OWN[1], OWN[0], RUST[0], JAVA[0]]
+}
+
+/// Kinds with a semaphore.
+pub(crate) fn with_semaphore() -> Vec<&'static str> {
+    vec![LOCAL, OWN[1], OWN[0], JAVA[0], NPM[1]]
+}
+
+/// Whether it runs on a virtual machine that compiles what is called often.
+pub(crate) fn compiles(kind: &str) -> bool {
+    JAVA.contains(&kind) || NPM.contains(&kind)
 }
 
 /// A program, and the words before those that every worker gets.
@@ -52,7 +71,7 @@ impl Programs {
     /// Builds what is there to build; peers that do not build are named and left out.
     pub(crate) fn build(plan: &Plan) -> Result<Self, String> {
         let own = rust("this crate", "bench", &["-p", "bench"])?;
-        let others = [RAW, RELAY, "thread-no-hand-off"];
+        let others = [RAW, RELAY, LOCAL, SHORT_LEASE, "thread-no-hand-off"];
         let kinds = OWN.into_iter().chain(FLOORS).chain(others).chain(PROFILES);
         let of = kinds.map(|kind| (kind, own.clone())).collect();
         let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };

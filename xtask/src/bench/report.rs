@@ -162,6 +162,9 @@ impl Report {
 pub(crate) fn unit(load: &str) -> &'static str {
     match load {
         "uncontended" | "hand-over" | "hand-over-asleep" => "us",
+        load if load.starts_with("alone-") => "us",
+        "readers-4x16" => "reads/s",
+        "flight-1000" => "ms until all have the value",
         "hand-off-on" | "hand-off-off" => "us of waiting",
         "acquire-script" => "us at the server",
         "line, a thousand wait" => "scripts per hand-over",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bench::Mode;
 use tokio::runtime::Builder;
 
 /// Where a crate has no default: the one that the others have.
@@ -12,10 +13,15 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [kind, url, threads] = args.as_slice() else { panic!("peers KIND URL THREADS") };
     let threads = threads.parse().expect("a number of threads");
-    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime");
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     match kind.as_str() {
         "rlock" => {
-            let client = runtime.block_on(rlock::async_lock::RLock::new(url.as_str())).expect("connected");
+            let client =
+                runtime.block_on(rlock::async_lock::RLock::new(url.as_str())).expect("connected");
             bench::serve(&runtime, Rlock(Arc::new(client)));
         }
         "rslock" => {
@@ -23,7 +29,8 @@ fn main() {
             bench::serve(&runtime, Rslock(rslock::LockManager::new(vec![url.clone()])));
         }
         "async-redis-lock" => {
-            let locker = runtime.block_on(async_redis_lock::Locker::from_redis_url(url)).expect("connected");
+            let locker =
+                runtime.block_on(async_redis_lock::Locker::from_redis_url(url)).expect("connected");
             bench::serve(&runtime, AsyncRedisLock(locker));
         }
         other => panic!("no such kind: {other}"),
@@ -35,23 +42,47 @@ struct Named<C>(C, Arc<str>);
 
 struct Rlock(Arc<rlock::async_lock::RLock>);
 
-impl bench::Service for Rlock {
-    type Lock = Named<Arc<rlock::async_lock::RLock>>;
+#[derive(Clone)]
+struct RlockLock(Named<Arc<rlock::async_lock::RLock>>, Mode);
 
-    fn lock(&self, name: &str) -> Self::Lock {
-        Named(Arc::clone(&self.0), name.into())
+enum RlockGuard {
+    Lock(rlock::async_lock::RLockGuard),
+    Read(rlock::async_lock::RReadLockGuard),
+    Write(rlock::async_lock::RWriteLockGuard),
+}
+
+impl bench::Service for Rlock {
+    type Lock = RlockLock;
+
+    fn lock(&self, name: &str) -> RlockLock {
+        self.shared(name, Mode::Lock)
+    }
+
+    fn shared(&self, name: &str, mode: Mode) -> RlockLock {
+        RlockLock(Named(Arc::clone(&self.0), name.into()), mode)
     }
 }
 
-impl bench::Lock for Named<Arc<rlock::async_lock::RLock>> {
-    type Guard = rlock::async_lock::RLockGuard;
+impl bench::Lock for RlockLock {
+    type Guard = RlockGuard;
 
-    async fn acquire(&self) -> Self::Guard {
-        self.0.acquire_mutex(&*self.1).await.expect("locked")
+    async fn acquire(&self) -> RlockGuard {
+        let Self(Named(client, name), mode) = self;
+        match mode {
+            Mode::Lock => RlockGuard::Lock(client.acquire_mutex(name).await.expect("locked")),
+            Mode::Read => RlockGuard::Read(client.acquire_read(name).await.expect("a read")),
+            Mode::Write => RlockGuard::Write(client.acquire_write(name).await.expect("a write")),
+            Mode::Permits { .. } => panic!("it has no semaphore"),
+        }
     }
 
-    async fn release(mut guard: Self::Guard) {
-        guard.release().await.expect("unlocked");
+    async fn release(guard: RlockGuard) {
+        let done = match guard {
+            RlockGuard::Lock(mut guard) => guard.release().await,
+            RlockGuard::Read(mut guard) => guard.release().await,
+            RlockGuard::Write(mut guard) => guard.release().await,
+        };
+        done.expect("unlocked");
     }
 }
 

@@ -11,29 +11,27 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.LongStream;
 
-import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /** The loads of bench/src. All stamps are of the machine's monotonic clock, which System.nanoTime reads. */
 final class Loads {
     private final RedissonClient redisson;
     private final ExecutorService threads = Executors.newCachedThreadPool();
-    private final List<RLock> held = new ArrayList<>();
+    private final List<Handle> held = new ArrayList<>();
 
     Loads(RedissonClient redisson) {
         this.redisson = redisson;
     }
 
     /** One task, one name, nobody else. */
-    Map<String, ?> pairs(Command told) {
-        RLock lock = redisson.getLock(told.name);
+    Map<String, ?> pairs(Command told) throws InterruptedException {
+        Handle lock = Handle.of(redisson, told, told.name);
         long[] times = new long[told.count];
         for (int at = 0; at < times.length; at++) {
             long start = System.nanoTime();
-            lock.lock();
-            lock.unlock();
+            lock.acquire();
+            lock.release();
             times[at] = System.nanoTime() - start;
         }
         return Map.of("ns", times);
@@ -41,15 +39,15 @@ final class Loads {
 
     /** Several processes take turns on one name: asked, granted, released. */
     Map<String, ?> turns(Command told) throws InterruptedException {
-        RLock lock = redisson.getLock(told.name);
+        Handle lock = Handle.of(redisson, told, told.name);
         long[][] turns = new long[told.count][];
         for (int at = 0; at < turns.length; at++) {
             long asked = System.nanoTime();
-            lock.lock();
+            lock.acquire();
             long granted = System.nanoTime();
             TimeUnit.MICROSECONDS.sleep(told.hold);
             turns[at] = new long[] {asked, granted, System.nanoTime()};
-            lock.unlock();
+            lock.release();
             TimeUnit.MICROSECONDS.sleep(told.pause);
         }
         return Map.of("turns", turns);
@@ -59,39 +57,46 @@ final class Loads {
     Map<String, ?> crowd(Command told) throws Exception {
         CountDownLatch ready = new CountDownLatch(told.tasks);
         CountDownLatch start = new CountDownLatch(1);
-        List<Callable<long[]>> tasks = new ArrayList<>();
+        List<Callable<List<long[]>>> tasks = new ArrayList<>();
         for (int task = 0; task < told.tasks; task++) {
-            RLock lock = redisson.getLock(told.distinct ? told.name + ":" + task : told.name);
+            Handle lock = Handle.of(redisson, told, told.distinct ? told.name + ":" + task : told.name);
             tasks.add(() -> {
                 ready.countDown();
                 start.await();
-                return work(lock, TimeUnit.MICROSECONDS.toNanos(told.micros), told.hold);
+                return work(lock, told);
             });
         }
-        List<Future<long[]>> running = tasks.stream().map(threads::submit).toList();
+        List<Future<List<long[]>>> running = tasks.stream().map(threads::submit).toList();
         ready.await();
         long begin = System.nanoTime();
         start.countDown();
-        List<long[]> waits = all(running);
-        return summary(waits, System.nanoTime() - begin, told.each);
+        List<List<long[]>> turns = all(running);
+        return summary(turns, System.nanoTime() - begin, told.each);
     }
 
-    private static long[] work(RLock lock, long length, long hold) throws InterruptedException {
-        LongStream.Builder waits = LongStream.builder();
-        long end = System.nanoTime() + length;
+    /** When it asked, was granted and gave it up, each time. */
+    private static List<long[]> work(Handle lock, Command told) throws InterruptedException {
+        List<long[]> turns = new ArrayList<>();
+        long end = System.nanoTime() + TimeUnit.MICROSECONDS.toNanos(told.micros);
         for (long asked = System.nanoTime(); asked < end; asked = System.nanoTime()) {
-            lock.lock();
-            waits.add(System.nanoTime() - asked);
-            if (hold > 0) {
-                TimeUnit.MICROSECONDS.sleep(hold);
-            }
-            lock.unlock();
+            lock.acquire();
+            long granted = System.nanoTime();
+            pass(told.hold);
+            turns.add(new long[] {asked, granted, System.nanoTime()});
+            lock.release();
+            pass(told.pause);
         }
-        return waits.build().toArray();
+        return turns;
     }
 
-    private static Map<String, ?> summary(List<long[]> tasks, long took, boolean each) {
-        long[] all = tasks.stream().flatMapToLong(Arrays::stream).sorted().toArray();
+    private static void pass(long micros) throws InterruptedException {
+        if (micros > 0) {
+            TimeUnit.MICROSECONDS.sleep(micros);
+        }
+    }
+
+    private static Map<String, ?> summary(List<List<long[]>> tasks, long took, boolean each) {
+        long[] all = tasks.stream().flatMap(List::stream).mapToLong(turn -> turn[1] - turn[0]).sorted().toArray();
         Map<String, Object> answer = new HashMap<>();
         answer.put("grants", all.length);
         answer.put("ns", took);
@@ -99,23 +104,24 @@ final class Loads {
         for (var share : Map.of("p50", 50, "p95", 95, "p99", 99, "max", 100).entrySet()) {
             answer.put(share.getKey(), all.length == 0 ? 0 : all[(all.length - 1) * share.getValue() / 100]);
         }
-        answer.put("least", tasks.stream().mapToInt(own -> own.length).min().orElse(0));
-        answer.put("most", tasks.stream().mapToInt(own -> own.length).max().orElse(0));
+        answer.put("least", tasks.stream().mapToInt(List::size).min().orElse(0));
+        answer.put("most", tasks.stream().mapToInt(List::size).max().orElse(0));
         if (each) {
-            answer.put("waits", all);
+            answer.put("turns", tasks.stream().flatMap(List::stream).toList());
         }
         return answer;
     }
 
     /** Tasks that wait for one name; each gets it once. */
     Map<String, ?> queue(Command told) throws Exception {
-        RLock lock = redisson.getLock(told.name);
+        Handle lock = Handle.of(redisson, told, told.name);
         long begin = System.nanoTime();
         List<Future<?>> waiting = new ArrayList<>();
         for (int task = 0; task < told.tasks; task++) {
             waiting.add(threads.submit(() -> {
-                lock.lock();
-                lock.unlock();
+                lock.acquire();
+                lock.release();
+                return null;
             }));
         }
         for (Future<?> task : waiting) {
@@ -125,11 +131,11 @@ final class Loads {
     }
 
     /** Taken and released by this thread, who is their owner. */
-    Map<String, ?> hold(Command told) {
+    Map<String, ?> hold(Command told) throws InterruptedException {
         long begin = System.nanoTime();
         for (int number = 0; number < told.count; number++) {
-            RLock lock = redisson.getLock(told.name + ":" + number);
-            lock.lock();
+            Handle lock = Handle.of(redisson, told, told.name + ":" + number);
+            lock.acquire();
             held.add(lock);
         }
         return Map.of("begin", begin, "end", System.nanoTime(), "held", held.size());
@@ -137,7 +143,7 @@ final class Loads {
 
     Map<String, ?> release() {
         long begin = System.nanoTime();
-        held.forEach(RLock::unlock);
+        held.forEach(Handle::release);
         held.clear();
         return Map.of("begin", begin, "end", System.nanoTime());
     }

@@ -1,0 +1,63 @@
+package peers;
+
+import java.util.List;
+
+import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RedissonClient;
+
+/** What one task takes and gives back. */
+interface Handle {
+    void acquire() throws InterruptedException;
+
+    void release();
+
+    /** Of a name, in the way that the command says. */
+    static Handle of(RedissonClient redisson, Command told, String name) {
+        return switch (told.mode) {
+            case "lock" -> of(redisson.getLock(name));
+            case "read" -> of(redisson.getReadWriteLock(name).readLock());
+            case "write" -> of(redisson.getReadWriteLock(name).writeLock());
+            case "permits" -> {
+                RPermitExpirableSemaphore semaphore = redisson.getPermitExpirableSemaphore(name);
+                semaphore.trySetPermits(told.of);
+                yield of(semaphore, told.want);
+            }
+            default -> throw new IllegalArgumentException("no such mode: " + told.mode);
+        };
+    }
+
+    private static Handle of(RLock lock) {
+        return new Handle() {
+            @Override
+            public void acquire() {
+                lock.lock();
+            }
+
+            @Override
+            public void release() {
+                lock.unlock();
+            }
+        };
+    }
+
+    private static Handle of(RPermitExpirableSemaphore semaphore, int want) {
+        return new Handle() {
+            private List<String> held;
+
+            @Override
+            public void acquire() throws InterruptedException {
+                held = want == 1 ? List.of(semaphore.acquire()) : semaphore.acquire(want);
+            }
+
+            @Override
+            public void release() {
+                if (want == 1) {
+                    semaphore.release(held.get(0));
+                } else {
+                    semaphore.release(held);
+                }
+            }
+        };
+    }
+}

@@ -1,0 +1,95 @@
+//! What this crate has: the mutex, the read-write lock, the semaphore, the single flight.
+
+use std::convert::Infallible;
+
+use bench::Cache;
+use bench::Mode;
+use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Lookup;
+use redis_reentrant_lock::Mutex;
+use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::RwLock;
+use redis_reentrant_lock::RwLockReadGuard;
+use redis_reentrant_lock::RwLockWriteGuard;
+use redis_reentrant_lock::Semaphore;
+use redis_reentrant_lock::SemaphorePermit;
+
+pub(crate) struct Own(pub(crate) LockClient);
+
+#[derive(Clone)]
+pub(crate) enum Lock {
+    Mutex(Mutex),
+    Read(RwLock),
+    Write(RwLock),
+    /// So many permits at once.
+    Permits(Semaphore, u32),
+}
+
+pub(crate) enum Held {
+    Mutex(Guard),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permits(SemaphorePermit),
+}
+
+impl bench::Service for Own {
+    type Lock = Lock;
+
+    fn lock(&self, name: &str) -> Lock {
+        self.shared(name, Mode::Lock)
+    }
+
+    fn shared(&self, name: &str, mode: Mode) -> Lock {
+        let rw_lock = || self.0.rw_lock(name).expect("a name");
+        match mode {
+            Mode::Lock => Lock::Mutex(self.0.mutex(name).expect("a name")),
+            Mode::Read => Lock::Read(rw_lock()),
+            Mode::Write => Lock::Write(rw_lock()),
+            Mode::Permits { want, of } => {
+                Lock::Permits(self.0.semaphore(name, of).expect("a name and a number"), want)
+            }
+        }
+    }
+
+    async fn flight(&self, name: &str, cache: &Cache) {
+        let flight = self.0.single_flight(name).expect("a name");
+        let look = async || {
+            let found = cache.look().await;
+            Ok::<_, Infallible>(if found { Lookup::Fresh(()) } else { Lookup::Missing })
+        };
+        let compute = async |_: &Guard| {
+            cache.compute().await;
+            Ok(())
+        };
+        let Ok(()) = flight.run(look, compute).await.expect("a value");
+    }
+}
+
+impl bench::Lock for Lock {
+    type Guard = Held;
+
+    async fn acquire(&self) -> Held {
+        match self {
+            Self::Mutex(mutex) => Held::Mutex(mutex.lock().await.expect("locked")),
+            // Each is an owner of its own, also where one task takes many.
+            Self::Read(lock) => Held::Read(Owner::new().scope(lock.read()).await.expect("a read")),
+            Self::Write(lock) => {
+                Held::Write(Owner::new().scope(lock.write()).await.expect("a write"))
+            }
+            Self::Permits(semaphore, want) => {
+                Held::Permits(semaphore.acquire_many(*want).await.expect("permits"))
+            }
+        }
+    }
+
+    async fn release(held: Held) {
+        let done = match held {
+            Held::Mutex(guard) => guard.unlock().await,
+            Held::Read(guard) => guard.unlock().await,
+            Held::Write(guard) => guard.unlock().await,
+            Held::Permits(permit) => permit.release().await,
+        };
+        done.expect("given back");
+    }
+}
