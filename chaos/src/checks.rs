@@ -89,6 +89,7 @@ pub(crate) mod examples {
     use crate::event::What;
     use crate::history::Breach;
     use crate::history::Process;
+    use crate::kind::Share;
 
     /// One process and one task for each letter.
     #[derive(Default)]
@@ -96,6 +97,8 @@ pub(crate) mod examples {
         pub(crate) history: History,
         /// Of the calls that are added.
         pub(crate) kind: LockKind,
+        /// Of the grants that are added.
+        pub(crate) share: Option<Share>,
         op: u64,
     }
 
@@ -119,6 +122,18 @@ pub(crate) mod examples {
             level: u32,
             end: Option<(u64, How)>,
         ) -> &mut Self {
+            self.call_for(process, at, what, hold, Share::levels(level), end)
+        }
+
+        pub(crate) fn call_for(
+            &mut self,
+            process: &str,
+            at: u64,
+            what: What,
+            hold: &str,
+            share: Share,
+            end: Option<(u64, How)>,
+        ) -> &mut Self {
             self.history.lease = 1_000;
             self.op += 1;
             let op = self.op;
@@ -131,7 +146,7 @@ pub(crate) mod examples {
                 what,
                 name,
                 hold,
-                level,
+                share,
                 kind,
             });
             if let Some((at, how)) = end {
@@ -156,7 +171,14 @@ pub(crate) mod examples {
                 levels: 1,
                 until: granted + 100,
             };
-            self.call(&process, called, What::Lock, "-", 1, Some((granted, how)))
+            let share = self.share.unwrap_or(Share::ONE);
+            self.call_for(&process, called, What::Lock, "-", share, Some((granted, how)))
+        }
+
+        /// Grants and refusals that are added from here on are of so much of the lock.
+        pub(crate) fn of(&mut self, share: Share) -> &mut Self {
+            self.share = Some(share);
+            self
         }
 
         pub(crate) fn nested(
@@ -196,7 +218,8 @@ pub(crate) mod examples {
         }
 
         pub(crate) fn denied(&mut self, process: &str, called: u64, ended: u64) -> &mut Self {
-            self.call(process, called, What::Try, "-", 1, Some((ended, How::Denied)))
+            let share = self.share.unwrap_or(Share::ONE);
+            self.call_for(process, called, What::Try, "-", share, Some((ended, How::Denied)))
         }
 
         pub(crate) fn look(&mut self, hold: &str, at: u64, held: bool, until: u64) -> &mut Self {

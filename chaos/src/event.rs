@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::kind::LockKind;
+use crate::kind::Share;
 
 /// Times are nanoseconds of CLOCK_BOOTTIME, which all processes of a machine share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,8 @@ pub(crate) enum Event {
         what: What,
         name: String,
         hold: String,
-        level: u32,
+        /// What is wanted; of a hold that there is already, all that it has then.
+        share: Share,
         kind: LockKind,
     },
     /// It has ended.
@@ -45,6 +47,10 @@ pub(crate) enum What {
     Nested,
     Unlock,
     DropGuard,
+    /// A write beside the read of that hold.
+    Upgrade,
+    /// A write that becomes a read.
+    Downgrade,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +71,7 @@ pub(crate) enum How {
     Failed(String),
 }
 
-const WHATS: [(What, &str); 8] = [
+const WHATS: [(What, &str); 10] = [
     (What::Lock, "lock"),
     (What::Try, "try_lock"),
     (What::TryFor, "try_lock_for"),
@@ -74,11 +80,19 @@ const WHATS: [(What, &str); 8] = [
     (What::Nested, "nested"),
     (What::Unlock, "unlock"),
     (What::DropGuard, "drop"),
+    (What::Upgrade, "upgrade"),
+    (What::Downgrade, "downgrade"),
 ];
 
 impl What {
+    /// Whether it wants a hold that there is not yet.
     pub(crate) fn is_acquire(self) -> bool {
-        matches!(self, Self::Lock | Self::Try | Self::TryFor | Self::Fixed | Self::Dropped)
+        !matches!(self, Self::Nested | Self::Unlock | Self::DropGuard | Self::Downgrade)
+    }
+
+    /// Whether it is answered at once.
+    pub(crate) fn is_try(self) -> bool {
+        matches!(self, Self::Try | Self::Upgrade)
     }
 }
 
@@ -91,8 +105,8 @@ impl fmt::Display for What {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call { op, at, task, what, name, hold, level, kind } => {
-                write!(f, "call {op} {at} {task} {what} {name} {hold} {level} {kind}")
+            Self::Call { op, at, task, what, name, hold, share, kind } => {
+                write!(f, "call {op} {at} {task} {what} {name} {hold} {share} {kind}")
             }
             Self::End { op, at, how } => {
                 write!(f, "end {op} {at} ")?;
@@ -138,7 +152,7 @@ impl Event {
                 what: words.next().and_then(what)?,
                 name: words.next()?.to_owned(),
                 hold: words.next()?.to_owned(),
-                level: small(&mut words)?,
+                share: words.next().and_then(Share::parse)?,
                 // Older histories have no word for it: all their locks are reentrant.
                 kind: words.next().map_or(Some(LockKind::Reentrant), LockKind::named)?,
             },
@@ -231,7 +245,7 @@ mod tests {
             what: What::TryFor,
             name: "a".into(),
             hold: "-".into(),
-            level: 1,
+            share: Share { exclusive: 1, reads: 2 },
             kind: LockKind::Pair,
         };
         let mut events = vec![call];

@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::event::How;
 use crate::event::What;
 use crate::kind::LockKind;
+use crate::kind::Share;
 use crate::store::Access;
 
 /// Nothing takes so long that is sent only once.
@@ -81,6 +82,12 @@ pub(crate) struct Hold {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) kind: LockKind,
+    /// What it was granted.
+    pub(crate) share: Share,
+    /// The read of the same owner that it was upgraded from.
+    pub(crate) beside: Option<String>,
+    /// When its write became a read.
+    pub(crate) downgraded: Option<u64>,
     /// Which process has it.
     pub(crate) process: usize,
     pub(crate) token: u64,
@@ -98,6 +105,11 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// Whether it lets nobody else have the lock at this time, as far as its kind has levels.
+    pub(crate) fn is_exclusive(&self, at: u64) -> bool {
+        self.share.exclusive > 0 && self.downgraded.is_none_or(|downgraded| at < downgraded)
+    }
+
     /// From the grant to here the guard promised to hold, and did not take it back.
     pub(crate) fn sure_until(&self) -> u64 {
         let told = match &self.lost {
@@ -143,7 +155,7 @@ pub(crate) struct Operation {
     pub(crate) name: String,
     pub(crate) kind: LockKind,
     pub(crate) hold: String,
-    pub(crate) level: u32,
+    pub(crate) share: Share,
     pub(crate) called: u64,
     pub(crate) ended: Option<(u64, How)>,
 }
@@ -155,17 +167,17 @@ impl History {
             let mut open: HashMap<u64, usize> = HashMap::new();
             for event in events {
                 match event {
-                    Event::Call { op, at, what, name, hold, level, kind, .. } => {
+                    Event::Call { op, at, what, name, hold, share, kind, .. } => {
                         open.insert(*op, all.len());
                         let (name, hold) = (name.clone(), hold.clone());
-                        let (what, level, kind, called) = (*what, *level, *kind, *at);
+                        let (what, share, kind, called) = (*what, *share, *kind, *at);
                         all.push(Operation {
                             process,
                             what,
                             name,
                             kind,
                             hold,
-                            level,
+                            share,
                             called,
                             ended: None,
                         });
@@ -229,6 +241,9 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
                 id: id.clone(),
                 name: operation.name.clone(),
                 kind: operation.kind,
+                share: operation.share,
+                beside: (operation.what == What::Upgrade).then(|| operation.hold.clone()),
+                downgraded: None,
                 process: operation.process,
                 token: *token,
                 called: operation.called,
@@ -244,12 +259,18 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
         Some((at, How::Failed(word))) => {
             if matches!(
                 word.as_str(),
-                "key_conflict" | "closed" | "hold_count_limit" | "other" | "refused"
+                "key_conflict"
+                    | "closed"
+                    | "hold_count_limit"
+                    | "other"
+                    | "refused"
+                    | "would_deadlock"
             ) {
                 wrong(*at, format!("{} failed: {word}", operation.what));
             }
             if let Some(hold) = holds.get_mut(&operation.hold) {
-                if operation.level == 0 {
+                // What cannot become a read is given up.
+                if operation.share == Share::NOTHING || operation.what == What::Downgrade {
                     hold.release_called = Some(operation.called);
                 }
                 if word == "lost" && hold.lost.is_none() {
@@ -259,7 +280,12 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
         }
         ended => {
             let Some(hold) = holds.get_mut(&operation.hold) else { return };
-            if operation.level == 0 && matches!(operation.what, What::Unlock | What::DropGuard) {
+            if operation.what == What::Downgrade {
+                hold.downgraded = Some(operation.called);
+            }
+            if operation.share == Share::NOTHING
+                && matches!(operation.what, What::Unlock | What::DropGuard)
+            {
                 hold.release_called = Some(operation.called);
                 if operation.what == What::Unlock {
                     hold.released = ended.as_ref().map(|(at, _)| *at);

@@ -7,33 +7,104 @@ use std::fmt;
 pub(crate) enum LockKind {
     #[default]
     Reentrant,
+    ReadWrite,
+    Semaphore,
     /// Of tests: two may hold it at once.
     #[cfg(test)]
     Pair,
 }
 
+/// How many permits each semaphore has.
+pub(crate) const PERMITS: u32 = 3;
+
 impl LockKind {
-    const ALL: &[Self] = &[
-        Self::Reentrant,
-        #[cfg(test)]
-        Self::Pair,
-    ];
+    /// Those that a history may be about.
+    pub(crate) const DRAWN: &[Self] = &[Self::Reentrant, Self::ReadWrite, Self::Semaphore];
 
     fn word(self) -> &'static str {
         match self {
             Self::Reentrant => "reentrant",
+            Self::ReadWrite => "read-write",
+            Self::Semaphore => "semaphore",
             #[cfg(test)]
             Self::Pair => "pair",
         }
     }
 
     pub(crate) fn named(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.word() == word)
+        #[cfg(test)]
+        if word == Self::Pair.word() {
+            return Some(Self::Pair);
+        }
+        Self::DRAWN.iter().copied().find(|kind| kind.word() == word)
     }
 }
 
 impl fmt::Display for LockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
+    }
+}
+
+/// A name and its kind, written `text:kind`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) text: String,
+    pub(crate) kind: LockKind,
+}
+
+impl Name {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        let (text, kind) = word.split_once(':')?;
+        Some(Self { text: text.to_owned(), kind: LockKind::named(kind)? })
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.text, self.kind)
+    }
+}
+
+/// How much of a lock somebody wants or has: levels or permits that let nobody else have them, and
+/// reads. Written as the first number, with `+` and the second one if there are reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Share {
+    pub(crate) exclusive: u32,
+    pub(crate) reads: u32,
+}
+
+impl Share {
+    pub(crate) const NOTHING: Self = Self::levels(0);
+    pub(crate) const ONE: Self = Self::levels(1);
+    pub(crate) const READ: Self = Self { exclusive: 0, reads: 1 };
+
+    pub(crate) const fn levels(exclusive: u32) -> Self {
+        Self { exclusive, reads: 0 }
+    }
+
+    pub(crate) fn total(self) -> u32 {
+        self.exclusive + self.reads
+    }
+
+    /// One of the two with one more.
+    pub(crate) fn is_one_more_than(self, other: Self) -> bool {
+        let (exclusive, reads) = (other.exclusive, other.reads);
+        self == Self { exclusive: exclusive + 1, reads }
+            || self == Self { exclusive, reads: reads + 1 }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        let (exclusive, reads) = word.split_once('+').unwrap_or((word, "0"));
+        Some(Self { exclusive: exclusive.parse().ok()?, reads: reads.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { exclusive, reads: 0 } => write!(f, "{exclusive}"),
+            Self { exclusive, reads } => write!(f, "{exclusive}+{reads}"),
+        }
     }
 }

@@ -245,7 +245,7 @@ impl<'a> Nemesis<'a> {
         let since = Instant::now();
         let mut held = false;
         while !held && since.elapsed() < UNTIL_HELD && self.server_up {
-            held = self.place.keys().iter().any(|key| key.holder().is_some());
+            held = self.place.keys().iter().any(|key| key.holders().next().is_some());
         }
         let Servers::One(server) = &mut self.place.servers else { return };
         let from = now();

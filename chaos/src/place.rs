@@ -1,11 +1,17 @@
 //! The servers of a run, and how workers get to them.
 
+mod keys;
+
 use std::time::Duration;
 
 use redis::Connection;
 use redis::FromRedisValue;
 use redis::RedisResult;
 
+pub(crate) use self::keys::Content;
+pub(crate) use self::keys::Field;
+pub(crate) use self::keys::Key;
+pub(crate) use self::keys::all as keys;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::topology;
@@ -117,17 +123,18 @@ impl Place {
         self.admin_urls().iter().map(ask).filter(RedisResult::<redis::Value>::is_ok).count()
     }
 
-    /// Locks and waiting lines on any server that answers.
+    /// Of all kinds of locks, on any server that answers.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let keys = |url: &String| connect(url).and_then(|mut connection| keys(&mut connection));
+        let keys =
+            |url: &String| connect(url).and_then(|mut connection| keys::all(&mut connection));
         self.admin_urls().iter().filter_map(|url| keys(url).ok()).flatten().collect()
     }
 
-    /// What clients have left on the servers, if anything. Waiting lines do not count: that of a
-    /// worker that was killed is there until its time to live ends.
+    /// What clients have left on the servers, if anything. What stands beside locks does not count,
+    /// such as waiting lines: that of a worker that was killed is there until its time to live ends.
     pub(crate) fn left(&self) -> Option<String> {
         let mut keys = self.keys();
-        keys.retain(|key| key.content != Content::Line);
+        keys.retain(|key| key.must_go());
         if !keys.is_empty() {
             return Some(format!("keys {keys:?}"));
         }
@@ -176,75 +183,6 @@ pub(crate) fn ask<T: FromRedisValue>(
     let mut words = redis::cmd(command[0]);
     words.arg(&command[1..]);
     words.query(connection)
-}
-
-/// A key of ours that is no fence counter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) name: String,
-    /// In ms; -1: it stays for ever.
-    pub(crate) left: i64,
-    pub(crate) content: Content,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// A lock that is held or reserved, by these fields.
-    Lock(Vec<Field>),
-    /// Those who wait for a lock.
-    Line,
-    /// Of another type.
-    Other(String),
-}
-
-/// In the hash of a lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Field {
-    pub(crate) hold: String,
-    /// 0: nobody has the lock; it is reserved for this hold.
-    pub(crate) count: u64,
-}
-
-impl Key {
-    /// The field that has the lock, if somebody has it.
-    pub(crate) fn holder(&self) -> Option<&str> {
-        let Content::Lock(fields) = &self.content else { return None };
-        let holds = fields.iter().find(|field| field.count > 0);
-        holds.map(|field| field.hold.as_str())
-    }
-}
-
-/// All of them at one moment.
-const KEYS: &str = "
-local found = {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-  if string.sub(key, 1, 20) ~= 'redisson_lock_fence:' then
-    local left, kind = redis.call('PTTL', key), redis.call('TYPE', key).ok
-    local fields = kind == 'hash' and redis.call('HGETALL', key) or {}
-    if left ~= -2 then found[#found + 1] = {key, left, kind, fields} end
-  end
-end
-return found";
-
-/// Locks and waiting lines.
-pub(crate) fn keys(connection: &mut Connection) -> RedisResult<Vec<Key>> {
-    let found: Vec<Found> = ask(connection, &["EVAL", KEYS, "0"])?;
-    Ok(found.into_iter().map(key).collect())
-}
-
-/// Name, time to live, type, and of a hash its fields.
-type Found = (String, i64, String, Vec<(String, u64)>);
-
-fn key((name, left, kind, fields): Found) -> Key {
-    let content = match kind.as_str() {
-        "hash" => {
-            let field = |(hold, count)| Field { hold, count };
-            Content::Lock(fields.into_iter().map(field).collect())
-        }
-        "zset" => Content::Line,
-        _ => Content::Other(kind),
-    };
-    Key { name, left, content }
 }
 
 /// What a server says of itself.

@@ -20,6 +20,7 @@ use crate::event::now;
 use crate::history::History;
 use crate::history::Process;
 use crate::history::Violation;
+use crate::kind::LockKind;
 use crate::nemesis::Counts;
 use crate::nemesis::Nemesis;
 use crate::place::Kind;
@@ -44,16 +45,19 @@ struct Wanted {
     first: u64,
     end: u64,
     on: Vec<Kind>,
+    /// The kind of all locks; without, the seeds say it.
+    about: Option<LockKind>,
     at_once: usize,
     keep: bool,
 }
 
 const USAGE: &str = "chaos wants --histories N, --seed N or --seeds A..B, --on single|aof|sentinel|cluster|all, \
-                     --at-once N, --keep";
+                     --kind reentrant|read-write|semaphore, --at-once N, --keep";
 
 impl Wanted {
     fn read(words: &[String]) -> Option<Self> {
-        let mut wanted = Self { first: 0, end: 120, on: Vec::new(), at_once: 3, keep: false };
+        let mut wanted =
+            Self { first: 0, end: 120, on: Vec::new(), about: None, at_once: 3, keep: false };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
@@ -66,6 +70,7 @@ impl Wanted {
                     let (first, end) = words.next()?.split_once("..")?;
                     (wanted.first, wanted.end) = (first.parse().ok()?, end.parse().ok()?);
                 }
+                "--kind" => wanted.about = Some(LockKind::named(words.next()?)?),
                 "--on" => wanted.on = kinds(words.next()?)?,
                 "--at-once" => {
                     wanted.at_once = words.next()?.parse().ok().filter(|count| *count > 0)?
@@ -144,7 +149,7 @@ fn one(seed: u64, wanted: &Wanted, directory: &Path, totals: &Mutex<Totals>) {
     let directory = directory.join(format!("{}-{seed}", kind.name()));
     let since = Instant::now();
     // Servers that do not start panic, as they do in tests.
-    let done = std::panic::catch_unwind(|| history(seed, kind, &directory));
+    let done = std::panic::catch_unwind(|| history(seed, kind, wanted.about, &directory));
     let done = done.unwrap_or_else(|_| Err("it could not be run, see above".to_owned()));
     let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
     totals.histories += 1;
@@ -194,10 +199,15 @@ struct Done {
     keys: u64,
 }
 
-fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
+fn history(
+    seed: u64,
+    kind: Kind,
+    about: Option<LockKind>,
+    directory: &PathBuf,
+) -> Result<Done, String> {
     let _ = fs::remove_dir_all(directory);
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let plan = Plan::of(seed, kind);
+    let plan = Plan::of(seed, kind, about);
     // The name of a socket has to be short.
     let socket =
         std::env::temp_dir().join(format!("chaos-{}-{}-{seed}", std::process::id(), kind.name()));

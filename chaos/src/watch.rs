@@ -1,6 +1,6 @@
-//! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease,
-//! no reservation and no waiting line may last longer than the scripts say; and who is a primary is
-//! seen, whatever made it one.
+//! Looks at all servers again and again: no key may be locked for ever, for longer than a lease, or
+//! by holds that exclude each other; no reservation and no waiting line may last longer than the
+//! scripts say; and who is a primary is seen, whatever made it one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use crate::event::now;
 use crate::history::Breach;
 use crate::history::Sample;
 use crate::history::Violation;
+use crate::kind::PERMITS;
 use crate::place::Content;
+use crate::place::Field;
 use crate::place::Key;
 use crate::place::Role;
 use crate::place::connect;
@@ -23,10 +25,6 @@ use crate::place::keys;
 const EVERY: Duration = Duration::from_millis(25);
 /// So much later than the end of a failover, in ns, what it did may be seen.
 const SEEN_LATE: u64 = 500_000_000;
-/// How long a lock stays reserved at most, by the scripts.
-const RESERVATION: Duration = Duration::from_millis(1_500);
-/// How long a waiting line lives at most, by the scripts.
-const LINE: Duration = Duration::from_secs(12);
 
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
@@ -112,18 +110,16 @@ impl Seen {
             let mut wrong = |what: String| {
                 self.violations.push(Violation { at: now(), name: name.clone(), what });
             };
-            let (what, limit) = match content {
-                Content::Line => ("a line", LINE),
-                _ if key.holder().is_some() => ("a lease", lease),
-                _ => ("a reservation", RESERVATION),
-            };
-            if u128::try_from(*left).is_ok_and(|left| left > limit.as_millis()) || *left < 0 {
-                wrong(format!("its key has {left} ms to live, and {what} is {limit:?}"));
+            let (what, limit) = key.limit(lease);
+            let longest = key.holders().map(|field| field.left).chain([*left]).max();
+            let too_long = |left| u128::try_from(left).is_ok_and(|left| left > limit.as_millis());
+            if *left < 0 || longest.is_some_and(too_long) {
+                wrong(format!(
+                    "its key has {left} ms to live, and {what} is {limit:?}: {content:?}"
+                ));
             }
-            match content {
-                Content::Lock(fields) if fields.len() == 1 => {}
-                Content::Line => {}
-                other => wrong(format!("its key has the content {other:?}")),
+            if !is_allowed(key) {
+                wrong(format!("its key has the content {content:?}"));
             }
         }
     }
@@ -167,17 +163,37 @@ impl Seen {
     fn note(&mut self, from: u64, keys: &[Key]) {
         let to = now();
         for key in keys {
-            let Some(hold) = key.holder() else { continue };
-            let (name, hold, left) = (key.name.clone(), hold.to_owned(), key.left);
-            self.samples.push(Sample { from, to, name, hold, left });
+            for field in key.holders() {
+                let (name, hold, left) = (key.name.clone(), field.hold.clone(), field.left);
+                self.samples.push(Sample { from, to, name, hold, left });
+            }
         }
+    }
+}
+
+/// Whether all this may be there at one moment, breach or no breach.
+fn is_allowed(key: &Key) -> bool {
+    let client = |field: &Field| field.hold.split(':').next().map(str::to_owned);
+    match &key.content {
+        Content::Lock(fields) => fields.len() == 1,
+        // An upgrade is beside the reads of its own client.
+        Content::ReadWrite(_) => key.holders().filter(|writer| writer.writes).all(|writer| {
+            let mut others = key.holders().filter(|other| other.hold != writer.hold);
+            others.all(|other| !other.writes && client(other) == client(writer))
+        }),
+        Content::Permits(_) => {
+            key.holders().map(|field| field.count).sum::<u64>() <= u64::from(PERMITS)
+        }
+        Content::Beside(_) => true,
+        Content::Other(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Field;
+
+    const LINE: Duration = Duration::from_secs(12);
 
     fn role(primary: bool, history: &str) -> Role {
         Role { primary, history: history.to_owned() }
@@ -210,8 +226,41 @@ mod tests {
     }
 
     fn lock(name: &str, left: i64, fields: &[(&str, u64)]) -> Key {
-        let field = |(hold, count): &(&str, u64)| Field { hold: (*hold).to_owned(), count: *count };
+        let field = |(hold, count): &(&str, u64)| field(hold, *count, true, left);
         key(name, left, Content::Lock(fields.iter().map(field).collect()))
+    }
+
+    fn field(hold: &str, count: u64, writes: bool, left: i64) -> Field {
+        Field { hold: hold.to_owned(), count, writes, left }
+    }
+
+    fn is_wrong(content: Content, left: i64) -> bool {
+        let mut seen = Seen::default();
+        seen.take(&[key("a", left, content)], Duration::from_millis(300));
+        !seen.violations.is_empty()
+    }
+
+    #[test]
+    fn a_writer_beside_others_is_found_on_the_server() {
+        let with = |other: Field| Content::ReadWrite(vec![field("c:1", 1, true, 300), other]);
+        assert!(!is_wrong(with(field("d:2", 1, false, 0)), 300), "it is dead");
+        assert!(!is_wrong(with(field("d:2", 0, false, 9)), 300), "it is a reservation");
+        assert!(!is_wrong(with(field("c:2", 1, false, 9)), 300), "the writer was upgraded from it");
+        assert!(is_wrong(with(field("d:2", 1, false, 9)), 300));
+        assert!(is_wrong(with(field("c:2", 1, true, 9)), 300));
+        let readers = vec![field("c:1", 1, false, 9), field("d:1", 1, false, 9)];
+        assert!(!is_wrong(Content::ReadWrite(readers.clone()), 1_500));
+        assert!(is_wrong(Content::ReadWrite(readers), 1_501));
+    }
+
+    #[test]
+    fn more_permits_than_there_are_are_found_on_the_server() {
+        let permits = |more| {
+            Content::Permits(vec![field("c:1", 2, true, 300), field("d:1", more, true, 300)])
+        };
+        assert!(!is_wrong(permits(1), 300));
+        assert!(is_wrong(permits(2), 300));
+        assert!(is_wrong(Content::Permits(vec![field("c:1", 1, true, 1_501)]), 300));
     }
 
     #[test]
@@ -223,9 +272,9 @@ mod tests {
             lock("d", 1, &[("c:4", 1), ("c:5", 1)]),
             lock("reserved", 1_500, &[("c:6", 0)]),
             lock("e", 1_501, &[("c:7", 0)]),
-            key("line", 12_000, Content::Line),
-            key("f", 12_001, Content::Line),
-            key("g", -1, Content::Line),
+            key("line", 12_000, Content::Beside(LINE)),
+            key("f", 12_001, Content::Beside(LINE)),
+            key("g", -1, Content::Beside(LINE)),
             key("h", 1, Content::Other("string".to_owned())),
         ];
         let mut seen = Seen::default();
@@ -238,7 +287,7 @@ mod tests {
     #[test]
     fn only_who_has_a_lock_is_a_sample_of_its_key() {
         let mut seen = Seen::default();
-        let line = key("line", 1, Content::Line);
+        let line = key("line", 1, Content::Beside(LINE));
         seen.note(0, &[lock("a", 7, &[("c:1", 0)]), line, lock("b", 7, &[("c:2", 1)])]);
         let holds: Vec<&str> = seen.samples.iter().map(|sample| sample.hold.as_str()).collect();
         assert_eq!(holds, ["c:2"]);

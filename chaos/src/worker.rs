@@ -27,7 +27,8 @@ use crate::event::Event;
 use crate::event::How;
 use crate::event::What;
 use crate::event::now;
-use crate::kind::LockKind;
+use crate::kind::Name;
+use crate::kind::Share;
 use crate::support::client;
 
 /// Longer than a lease and a command timeout by far.
@@ -39,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) url: String,
     pub(crate) seed: u64,
     pub(crate) lease: Duration,
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Vec<Name>,
     pub(crate) tasks: u32,
     pub(crate) log: PathBuf,
     pub(crate) store: PathBuf,
@@ -55,7 +56,10 @@ impl Settings {
             format!("url={}", self.url),
             format!("seed={}", self.seed),
             format!("lease_ms={}", self.lease.as_millis()),
-            format!("names={}", self.names.join(",")),
+            format!(
+                "names={}",
+                self.names.iter().map(Name::to_string).collect::<Vec<_>>().join(",")
+            ),
             format!("tasks={}", self.tasks),
             format!("log={}", self.log.display()),
             format!("store={}", self.store.display()),
@@ -71,7 +75,7 @@ impl Settings {
             url: (*given.get("url")?).to_owned(),
             seed: given.get("seed")?.parse().ok()?,
             lease: Duration::from_millis(given.get("lease_ms")?.parse().ok()?),
-            names: given.get("names")?.split(',').map(str::to_owned).collect(),
+            names: given.get("names")?.split(',').map(Name::parse).collect::<Option<_>>()?,
             tasks: given.get("tasks")?.parse().ok()?,
             log: PathBuf::from(given.get("log")?),
             store: PathBuf::from(given.get("store")?),
@@ -182,11 +186,11 @@ impl Log {
         file.write_all(line.as_bytes()).expect("the file of events can be written");
     }
 
-    fn call(&self, task: u32, what: What, name: &str, hold: &str, level: u32) -> u64 {
+    fn call(&self, task: u32, what: What, name: &Name, hold: &str, share: Share) -> u64 {
         let op = self.ops.fetch_add(1, Ordering::Relaxed);
-        let (name, hold) = (name.to_owned(), hold.to_owned());
-        let kind = LockKind::Reentrant;
-        self.write(&Event::Call { op, at: now(), task, what, name, hold, level, kind });
+        let Name { text: name, kind } = name.clone();
+        let hold = hold.to_owned();
+        self.write(&Event::Call { op, at: now(), task, what, name, hold, share, kind });
         op
     }
 
@@ -208,6 +212,7 @@ fn word(error: &Error) -> &'static str {
         Error::Closed { .. } => "closed",
         Error::TooManyWaiters { .. } => "too_many_waiters",
         Error::HoldCountLimit { .. } => "hold_count_limit",
+        Error::WouldDeadlock { .. } => "would_deadlock",
         _ => "other",
     }
 }

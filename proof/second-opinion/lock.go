@@ -11,18 +11,29 @@ const never = math.MaxInt64
 
 // operation is something that was done to a lock, or may have been done.
 type operation struct {
-	// step is grant, nest, leave, release, gone (the hold ended by itself) or deny.
+	// step is grant, nest, leave, downgrade, release, gone (the hold ended by itself) or deny.
 	step string
 	// hold is a number for each hold. Each is granted once.
 	hold int
-	// number is the token of a grant, the depth of a nested level, or how many levels are left.
-	number uint64
+	// token is that of a grant.
+	token uint64
+	// share is what is granted or refused, or all that the hold has afterwards.
+	share share
+	// beside is the hold of the same owner that a grant or refusal is beside, or -1.
+	beside int
 	called int64
 	// ended is never for what may have had no effect.
 	ended int64
 	// strict is false for what comes to nothing if its hold is over.
 	strict bool
 }
+
+// share is how much of a lock: levels or permits that let nobody else have them, and reads.
+type share struct {
+	exclusive, reads uint64
+}
+
+func (s share) total() uint64 { return s.exclusive + s.reads }
 
 // lock is the state of a lock of some kind. States are compared with ==.
 type lock interface {
@@ -33,7 +44,11 @@ type lock interface {
 }
 
 // kinds has for each kind of lock, as histories name it, the lock that nobody has had yet.
-var kinds = map[string]lock{"reentrant": mutex{}}
+var kinds = map[string]lock{
+	"reentrant":  mutex{},
+	"read-write": readWrite{},
+	"semaphore":  semaphore{},
+}
 
 // after gives every state that a lock may have after an operation.
 func after(l lock, op operation) []interface{} {

@@ -95,21 +95,16 @@ func possible(done []operation) []operation {
 	return rest
 }
 
-// parse reads a line: name, step, hold, number, called, ended or "-", strict, kind. Older histories, all of whose locks
-// are reentrant, do not have the last word.
+// parse reads a line: name, step, hold, token, called, ended or "-", strict, kind, share, and the hold beside it or "-".
 func parse(line string) (lockName, operation, error) {
 	words := strings.Fields(line)
-	if len(words) == 7 {
-		words = append(words, "reentrant")
-	}
-	if len(words) != 8 {
-		return lockName{}, operation{}, fmt.Errorf("%d words instead of 8", len(words))
+	if len(words) != 10 {
+		return lockName{}, operation{}, fmt.Errorf("%d words instead of 10", len(words))
 	}
 	name := lockName{words[0], words[7]}
 	if _, known := kinds[name.kind]; !known {
 		return name, operation{}, fmt.Errorf("there is no model for a lock of the kind %q", name.kind)
 	}
-	op := operation{step: words[1], ended: never, strict: words[6] == "1"}
 	var err error
 	number := func(word string) int64 {
 		value, failed := strconv.ParseInt(word, 10, 64)
@@ -118,11 +113,25 @@ func parse(line string) (lockName, operation, error) {
 		}
 		return value
 	}
-	op.hold = int(number(words[2]))
-	op.number = uint64(number(words[3]))
-	op.called = number(words[4])
-	if words[5] != "-" {
-		op.ended = number(words[5])
+	numberOr := func(word string, none int64) int64 {
+		if word == "-" {
+			return none
+		}
+		return number(word)
+	}
+	exclusive, reads, both := strings.Cut(words[8], "+")
+	if !both {
+		reads = "0"
+	}
+	op := operation{
+		step:   words[1],
+		hold:   int(number(words[2])),
+		token:  uint64(number(words[3])),
+		share:  share{uint64(number(exclusive)), uint64(number(reads))},
+		beside: int(numberOr(words[9], -1)),
+		called: number(words[4]),
+		ended:  numberOr(words[5], never),
+		strict: words[6] == "1",
 	}
 	return name, op, err
 }

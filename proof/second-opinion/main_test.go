@@ -39,9 +39,49 @@ func TestGoodAndBadHistories(t *testing.T) {
 			"a grant 0 1 0 10 1 pair\na grant 1 2 20 30 1 pair\na release 0 0 31 32 1 pair\na grant 2 3 40 50 1 pair\n"},
 		{"denied though a place was free", false, "a grant 0 1 0 10 1 pair\na deny 0 0 13 14 1 pair\n"},
 		{"a level too many", false, "a grant 0 1 0 10 1\na nest 0 3 11 12 1\n"},
+
+		{"three permits", true, "a grant 0 1 0 10 1 semaphore 2\na grant 1 2 20 30 1 semaphore\n" +
+			"a deny 0 0 31 32 1 semaphore\na release 0 0 33 34 1 semaphore\na grant 2 3 35 36 1 semaphore 2\n"},
+		{"four permits", false, "a grant 0 1 0 10 1 semaphore 2\na grant 1 2 20 30 1 semaphore 2\n"},
+		{"a refusal though there is room", false, "a grant 0 1 0 10 1 semaphore 2\na deny 0 0 31 32 1 semaphore\n"},
+		{"permits that are released twice", false,
+			"a grant 0 1 0 10 1 semaphore\na release 0 0 11 12 1 semaphore\na release 0 0 13 14 1 semaphore\n"},
+		{"permits whose time is over", true, "a grant 0 1 0 10 1 semaphore 3\na gone 0 0 15 - 0 semaphore\n" +
+			"a grant 1 2 20 30 1 semaphore 3\n"},
+		{"a smaller token of permits", false, "a grant 0 2 0 10 1 semaphore\na grant 1 1 20 30 1 semaphore\n"},
+
+		{"two readers", true, "a grant 0 1 0 10 1 read-write 0+1\na grant 1 2 20 30 1 read-write 0+1\n"},
+		{"a reader and a writer", false, "a grant 0 1 0 10 1 read-write 0+1\na grant 1 2 20 30 1 read-write 1\n"},
+		{"a writer and a reader", false, "a grant 0 1 0 10 1 read-write 1\na grant 1 2 20 30 1 read-write 0+1\n"},
+		{"a reader that is refused beside a reader", false,
+			"a grant 0 1 0 10 1 read-write 0+1\na deny 0 0 20 30 1 read-write 0+1\n"},
+		{"a writer that is refused beside a reader", true,
+			"a grant 0 1 0 10 1 read-write 0+1\na deny 0 0 20 30 1 read-write 1\n"},
+		{"a reader after a downgrade", true, "a grant 0 1 0 10 1 read-write 1\na downgrade 0 0 11 12 1 read-write 0+1\n" +
+			"a grant 1 2 20 30 1 read-write 0+1\n"},
+		{"a writer after a downgrade", false, "a grant 0 1 0 10 1 read-write 1\na downgrade 0 0 11 12 1 read-write 0+1\n" +
+			"a grant 1 2 20 30 1 read-write 1\n"},
+		{"a downgrade of a read", false,
+			"a grant 0 1 0 10 1 read-write 0+1\na downgrade 0 0 11 12 1 read-write 0+1\n"},
+		{"an upgrade", true, "a grant 0 1 0 10 1 read-write 0+1\na grant 1 2 20 30 1 read-write 1 0\n" +
+			"a release 1 0 31 32 1 read-write 0\na release 0 0 33 34 1 read-write 0\n"},
+		{"an upgrade beside another reader", false, "a grant 0 1 0 10 1 read-write 0+1\n" +
+			"a grant 2 2 11 12 1 read-write 0+1\na grant 1 3 20 30 1 read-write 1 0\n"},
+		{"an upgrade that is refused without reason", false,
+			"a grant 0 1 0 10 1 read-write 0+1\na deny 0 0 20 30 1 read-write 1 0\n"},
+		{"reads and writes of one owner", true, "a grant 0 1 0 10 1 read-write 1\na nest 0 0 11 12 1 read-write 1+1\n" +
+			"a leave 0 0 13 14 1 read-write 1\na release 0 0 15 16 1 read-write 0\n"},
+		{"a reader that writes once more", false,
+			"a grant 0 1 0 10 1 read-write 0+1\na nest 0 0 11 12 1 read-write 1+1\n"},
+		{"a release of two levels at once", false, "a grant 0 1 0 10 1 read-write 1\n" +
+			"a nest 0 0 11 12 1 read-write 2\na release 0 0 15 16 1 read-write 0\n"},
+		{"a writer after a read whose time is over", true, "a grant 0 1 0 10 1 read-write 0+1\n" +
+			"a gone 0 0 15 - 0 read-write 0\na grant 1 2 20 30 1 read-write 1\n"},
+		{"a smaller token of a writer", false, "a grant 0 2 0 10 1 read-write 0+1\na release 0 0 11 12 1 read-write 0\n" +
+			"a grant 1 1 20 30 1 read-write 1\n"},
 	} {
 		path := filepath.Join(t.TempDir(), "operations")
-		if err := os.WriteFile(path, []byte(history.lines), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(full(history.lines)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		names, err := read(path)
@@ -57,9 +97,26 @@ func TestGoodAndBadHistories(t *testing.T) {
 	}
 }
 
+// full adds what is left out at the ends of lines: the kind, the share, the hold beside it.
+func full(lines string) string {
+	var text strings.Builder
+	for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
+		words := strings.Fields(line)
+		share := "1"
+		if words[1] == "nest" || words[1] == "leave" {
+			share = words[3]
+		}
+		for _, word := range []string{"reentrant", share, "-"}[len(words)-7:] {
+			line += " " + word
+		}
+		text.WriteString(line + "\n")
+	}
+	return text.String()
+}
+
 func TestAnUnknownKindIsAnError(t *testing.T) {
-	_, _, err := parse("a grant 0 1 0 10 1 latch")
-	if err == nil || !strings.Contains(err.Error(), `no model for a lock of the kind "latch"`) {
+	_, _, err := parse("a grant 0 1 0 10 1 fair 1 -")
+	if err == nil || !strings.Contains(err.Error(), `no model for a lock of the kind "fair"`) {
 		t.Error(err)
 	}
 }

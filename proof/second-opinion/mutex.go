@@ -13,11 +13,11 @@ func (m mutex) apply(op operation) (lock, bool) {
 	held := m.heldBy(op.hold)
 	switch op.step {
 	case "grant":
-		return mutex{op.hold, 1, op.number}, m.depth == 0 && op.number > m.fence
+		return mutex{op.hold, 1, op.token}, m.depth == 0 && op.token > m.fence
 	case "nest":
-		return mutex{m.holder, op.number, m.fence}, held && op.number == m.depth+1
+		return mutex{m.holder, op.share.total(), m.fence}, held && op.share.total() == m.depth+1
 	case "leave":
-		return mutex{m.holder, op.number, m.fence}, held && op.number+1 == m.depth
+		return mutex{m.holder, op.share.total(), m.fence}, held && op.share.total()+1 == m.depth
 	case "release":
 		return mutex{fence: m.fence}, held && m.depth == 1
 	case "gone":

@@ -12,11 +12,11 @@ func (p pair) heldBy(hold int) bool { return p.holders[0] == hold+1 || p.holders
 func (p pair) apply(op operation) (lock, bool) {
 	switch op.step {
 	case "grant":
-		next := pair{[2]int{p.holders[1], op.hold + 1}, op.number}
+		next := pair{[2]int{p.holders[1], op.hold + 1}, op.token}
 		if next.holders[0] > next.holders[1] {
 			next.holders[0], next.holders[1] = next.holders[1], next.holders[0]
 		}
-		return next, p.holders[0] == 0 && op.number > p.fence
+		return next, p.holders[0] == 0 && op.token > p.fence
 	case "release", "gone":
 		rest := p.holders[0]
 		if rest == op.hold+1 {

@@ -12,7 +12,7 @@ pub(super) fn check(history: &History, holds: &[&Hold], verdict: &mut Verdict) {
     for hold in holds {
         open.retain(|older| older.sure_until() > hold.granted);
         open.push(hold);
-        if hold.sure_until() > hold.granted && !hold.kind.allows(&open) {
+        if hold.sure_until() > hold.granted && !hold.kind.allows(&open, hold.granted) {
             judge(history, &open[..open.len() - 1], hold, verdict);
         }
     }
@@ -38,7 +38,8 @@ fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict
         older.iter().copied().filter(|older| stays(older)).chain([newer]).collect()
     };
     verdict.overlaps += older.iter().filter(|older| breach(older).is_some()).count() as u64;
-    if !newer.kind.allows(&with(&|older| breach(older).is_none() || is_confirmed(older))) {
+    let allows = |holds: &[&Hold]| newer.kind.allows(holds, newer.granted);
+    if !allows(&with(&|older| breach(older).is_none() || is_confirmed(older))) {
         for older in older.iter().filter(|older| is_confirmed(older)) {
             let what = format!(
                 "{} lost to {} in a breach, and its release was confirmed",
@@ -48,7 +49,7 @@ fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict
         }
     }
     let rest = with(&|older| breach(older).is_none());
-    if newer.kind.allows(&rest) {
+    if allows(&rest) {
         return;
     }
     let ends = rest.iter().map(|hold| hold.sure_until()).fold(u64::MAX, u64::min);

@@ -3,13 +3,16 @@
 
 #[cfg(test)]
 mod pair;
+mod read_write;
 mod reentrant;
+mod semaphore;
 
 use crate::checks::linear::Found;
 use crate::checks::linear::Op;
 use crate::checks::linear::order;
 use crate::history::Hold;
 use crate::kind::LockKind;
+use crate::kind::PERMITS;
 
 /// The state of a lock, and which answers it allows. The default is a lock that was never held.
 pub(super) trait Automaton: Clone + Default + Eq + std::hash::Hash {
@@ -21,10 +24,14 @@ pub(super) trait Automaton: Clone + Default + Eq + std::hash::Hash {
 }
 
 impl LockKind {
-    /// Whether all of these may be valid at once.
-    pub(super) fn allows(self, holds: &[&Hold]) -> bool {
+    /// Whether all of these may be valid at this time.
+    pub(super) fn allows(self, holds: &[&Hold], at: u64) -> bool {
         match self {
             Self::Reentrant => holds.len() <= 1,
+            Self::ReadWrite => read_write::allows(holds, at),
+            Self::Semaphore => {
+                holds.iter().map(|hold| hold.share.exclusive).sum::<u32>() <= PERMITS
+            }
             #[cfg(test)]
             Self::Pair => holds.len() <= 2,
         }
@@ -34,6 +41,8 @@ impl LockKind {
     pub(super) fn order(self, ops: &[Op]) -> Found {
         match self {
             Self::Reentrant => order::<reentrant::Mutex>(ops),
+            Self::ReadWrite => order::<read_write::ReadWrite>(ops),
+            Self::Semaphore => order::<semaphore::Semaphore>(ops),
             #[cfg(test)]
             Self::Pair => order::<pair::Pair>(ops),
         }
@@ -43,6 +52,8 @@ impl LockKind {
     pub(super) fn what_it_is(self) -> &'static str {
         match self {
             Self::Reentrant => "mutex",
+            Self::ReadWrite => "read-write lock",
+            Self::Semaphore => "semaphore",
             #[cfg(test)]
             Self::Pair => "pair",
         }

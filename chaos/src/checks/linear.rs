@@ -9,6 +9,7 @@ mod search;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::collections::HashSet;
 
 pub(super) use self::search::Found;
 pub(super) use self::search::Op;
@@ -22,6 +23,7 @@ use crate::history::Hold;
 use crate::history::NEVER;
 use crate::history::Operation;
 use crate::kind::LockKind;
+use crate::kind::Share;
 
 /// What a clock of milliseconds, and a key that is looked at late, may add to that.
 const SLACK: u64 = 100_000_000;
@@ -29,7 +31,8 @@ const SLACK: u64 = 100_000_000;
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     for ((kind, name), ops) in by_name(history, holds) {
         verdict.operations.extend(ops.iter().map(|op| op.line(&name, kind)));
-        verdict.denials += ops.iter().filter(|op| op.step == Step::Deny).count() as u64;
+        verdict.denials +=
+            ops.iter().filter(|op| matches!(op.step, Step::Deny { .. })).count() as u64;
         match kind.order(&ops) {
             Found::Order => {}
             Found::Nothing { stuck } => {
@@ -83,13 +86,21 @@ impl<'a> Build<'a> {
             {
                 continue;
             }
-            ops.extend(self.op(operation));
+            ops.extend(if denied {
+                Some(self.denial(operation, operations))
+            } else {
+                self.op(operation)
+            });
+            ops.extend(self.failed_downgrade(operation));
             if let Some((_, How::Granted { hold, .. })) = &operation.ended
                 && operation.what.is_acquire()
             {
                 ops.push(self.end_of(&self.holds[hold]));
             }
         }
+        // What was certainly released has not ended by itself.
+        let released: HashSet<usize> = ops.iter().filter_map(Op::certainly_released).collect();
+        ops.retain(|op| !matches!(op.step, Step::Gone(hold) if released.contains(&hold)));
         ops.sort_by_key(|op| op.called);
         ops
     }
@@ -104,7 +115,7 @@ impl<'a> Build<'a> {
         };
         let unheard = match &operation.ended {
             Some((at, How::Granted { .. })) => troubled(*at),
-            Some((at, How::Denied)) => operation.what != What::Try || troubled(*at),
+            Some((at, How::Denied)) => !operation.what.is_try() || troubled(*at),
             _ => true,
         };
         operation.what.is_acquire() && unheard
@@ -144,6 +155,37 @@ impl<'a> Build<'a> {
         Op { step, called, ended: NEVER, strict: false, says }
     }
 
+    /// Nobody overtakes: who asks for less than somebody who waits meanwhile is refused as if it
+    /// asked for as much. An upgrade asks only for what nobody has.
+    fn denial(&self, denied: &Operation, operations: &[&Operation]) -> Op {
+        let (called, ended) = (denied.called, denied.ended.as_ref().map_or(NEVER, |(at, _)| *at));
+        let meanwhile = |other: &&&Operation| {
+            let until = other.ended.as_ref().map_or(NEVER, |(at, _)| *at);
+            other.what.is_acquire() && other.called <= ended && called <= until
+        };
+        let waits = |other: &&&Operation| !other.what.is_try() && meanwhile(other);
+        let wanted = operations.iter().filter(waits).map(|other| other.share);
+        let share = wanted.chain([denied.share]).max().unwrap_or(denied.share);
+        let beside = self.numbers.get(denied.hold.as_str()).copied();
+        let says = format!("{} denied", denied.what);
+        Op { step: Step::Deny { share, beside }, called, ended, strict: true, says }
+    }
+
+    /// It may have become a read, and be gone later.
+    fn failed_downgrade(&self, operation: &Operation) -> Option<Op> {
+        let failed = matches!(operation.ended, Some((_, How::Failed(_))));
+        let number = *self.numbers.get(operation.hold.as_str())?;
+        let says = format!("the end of {}", operation.hold);
+        let (called, step) = (operation.called, Step::Release(number));
+        (failed && operation.what == What::Downgrade).then_some(Op {
+            step,
+            called,
+            ended: NEVER,
+            strict: false,
+            says,
+        })
+    }
+
     fn op(&self, operation: &Operation) -> Option<Op> {
         let called = operation.called;
         let (ended, how) = match &operation.ended {
@@ -152,16 +194,17 @@ impl<'a> Build<'a> {
         };
         let says = |hold: &str| format!("{} {hold}", operation.what);
         if operation.what.is_acquire() {
-            return match how? {
-                How::Granted { hold, token, .. } => {
-                    let step = Step::Grant(self.numbers[hold.as_str()], *token);
-                    Some(Op { step, called, ended, strict: true, says: says(hold) })
-                }
-                How::Denied => {
-                    Some(Op { step: Step::Deny, called, ended, strict: true, says: says("denied") })
-                }
-                _ => None,
+            let Some(How::Granted { hold, token, .. }) = how else { return None };
+            let number = |id: &String| self.numbers.get(id.as_str()).copied();
+            let hold_beside = self.holds[hold].beside.as_ref().and_then(number);
+            let (share, token) = (operation.share, *token);
+            let step = Step::Grant {
+                hold: self.numbers[hold.as_str()],
+                token,
+                share,
+                beside: hold_beside,
             };
+            return Some(Op { step, called, ended, strict: true, says: says(hold) });
         }
         let hold = self.holds.get(&operation.hold)?;
         let number = self.numbers[hold.id.as_str()];
@@ -170,19 +213,22 @@ impl<'a> Build<'a> {
         let sound = breach.is_none_or(|breach| !breach.two_servers && !twice);
         let says = says(&hold.id);
         let confirmed = sound && operation.what != What::DropGuard && how == Some(&How::Released);
-        match (operation.what, operation.level) {
-            (What::Nested, count) => {
+        let (ended, strict, step) = match (operation.what, operation.share) {
+            (What::Nested, share) => {
                 let Some(How::Granted { .. }) = how else { return None };
-                Some(Op { step: Step::Nest(number, count), called, ended, strict: sound, says })
+                (ended, sound, Step::Nest(number, share))
             }
-            (_, 0) => {
+            (What::Downgrade, _) => {
+                let ended = if how == Some(&How::Released) { ended } else { NEVER };
+                (ended, confirmed, Step::Downgrade(number))
+            }
+            (_, Share::NOTHING) => {
                 let ended = if confirmed { ended } else { NEVER };
-                Some(Op { step: Step::Release(number), called, ended, strict: confirmed, says })
+                (ended, confirmed, Step::Release(number))
             }
-            (_, left) => {
-                Some(Op { step: Step::Leave(number, left), called, ended, strict: confirmed, says })
-            }
-        }
+            (_, share) => (ended, confirmed, Step::Leave(number, share)),
+        };
+        Some(Op { step, called, ended, strict, says })
     }
 }
 

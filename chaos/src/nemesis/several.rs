@@ -89,7 +89,7 @@ impl Nemesis<'_> {
     // ---- slots
 
     fn names_of(&mut self, node: usize) -> Vec<String> {
-        let names = self.plan.names.clone();
+        let names: Vec<String> = self.plan.names.iter().map(|name| name.text.clone()).collect();
         let owned = names
             .into_iter()
             .filter(|name| self.slot_of(name).is_some_and(|(_, owner)| owner == node));
@@ -110,7 +110,7 @@ impl Nemesis<'_> {
 
     pub(super) fn begin_move(&mut self, first: usize) {
         self.end_move();
-        let names = self.plan.names.clone();
+        let names: Vec<String> = self.plan.names.iter().map(|name| name.text.clone()).collect();
         let mut found = names.iter().cycle().skip(first).take(names.len()).filter_map(|name| {
             let (slot, owner) = self.slot_of(name)?;
             [1, 2].contains(&owner).then(|| (name.clone(), slot, owner))

@@ -1,4 +1,9 @@
-//! One task of a worker: acquires, nests, writes to the store, releases.
+//! One task of a worker: acquires, nests, writes to the store, releases. What is done to a lock of
+//! some kind is in a file for it.
+
+mod read_write;
+mod reentrant;
+mod semaphore;
 
 use std::io;
 use std::time::Duration;
@@ -6,9 +11,7 @@ use std::time::Duration;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockOptions;
-use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::NotAcquired;
-use redis_reentrant_lock::ReentrantLock;
 use redis_reentrant_lock::Result;
 use tokio::io::AsyncBufReadExt;
 use tokio::io::AsyncWriteExt;
@@ -24,6 +27,9 @@ use crate::event::Event;
 use crate::event::How;
 use crate::event::What;
 use crate::event::now;
+use crate::kind::LockKind;
+use crate::kind::Name;
+use crate::kind::Share;
 
 pub(super) struct Task<'a> {
     worker: &'a Worker,
@@ -32,33 +38,19 @@ pub(super) struct Task<'a> {
     store: BufReader<UnixStream>,
 }
 
-/// Both kinds of lock on one key.
-enum Lock {
-    Reentrant(ReentrantLock),
-    Mutex(Mutex),
+/// A lock, and how much of it is wanted.
+trait Wanted {
+    type Guard: Held;
+
+    async fn lock(&self) -> Result<Self::Guard>;
+    async fn try_lock(&self) -> Result<Result<Self::Guard, NotAcquired>>;
+    async fn with(&self, options: LockOptions) -> Result<Result<Self::Guard, NotAcquired>>;
 }
 
-impl Lock {
-    async fn lock(&self) -> Result<Guard> {
-        match self {
-            Self::Reentrant(lock) => lock.lock().await,
-            Self::Mutex(lock) => lock.lock().await,
-        }
-    }
-
-    async fn try_lock(&self) -> Result<Result<Guard, NotAcquired>> {
-        match self {
-            Self::Reentrant(lock) => lock.try_lock().await,
-            Self::Mutex(lock) => lock.try_lock().await,
-        }
-    }
-
-    async fn with(&self, options: LockOptions) -> Result<Result<Guard, NotAcquired>> {
-        match self {
-            Self::Reentrant(lock) => lock.lock_with(options).await,
-            Self::Mutex(lock) => lock.lock_with(options).await,
-        }
-    }
+/// What a task has of a lock.
+trait Held {
+    fn guard(&self) -> &Guard;
+    async fn unlock(self) -> Result<()>;
 }
 
 impl<'a> Task<'a> {
@@ -70,55 +62,72 @@ impl<'a> Task<'a> {
     /// One hold, or an attempt at one.
     pub(super) async fn turn(&mut self) -> std::result::Result<(), String> {
         let name = self.chance.pick(&self.worker.settings.names).clone();
-        let client = &self.worker.client;
-        let lock = if self.chance.permille(750) {
-            client.reentrant_lock(&name).map(Lock::Reentrant)
-        } else {
-            client.mutex(&name).map(Lock::Mutex)
+        let done = match name.kind {
+            LockKind::Reentrant => self.reentrant(&name).await,
+            LockKind::ReadWrite => self.read_write(&name).await,
+            LockKind::Semaphore => self.semaphore(&name).await,
+            #[cfg(test)]
+            LockKind::Pair => Ok(()),
         };
-        let lock = lock.map_err(|error| error.to_string())?;
-        match self.acquire(&lock, &name).await {
-            Some(guard) => self.hold(&lock, &name, guard).await,
-            None => self.pause(5_000).await,
-        }
-        Ok(())
+        done.map_err(|error| error.to_string())
     }
 
-    async fn acquire(&mut self, lock: &Lock, name: &str) -> Option<Guard> {
+    /// In one of the ways there are. If it comes to nothing, some time passes.
+    async fn acquire<W: Wanted>(
+        &mut self,
+        wanted: &W,
+        name: &Name,
+        share: Share,
+    ) -> Option<W::Guard> {
+        let guard = self.try_to_acquire(wanted, name, share).await;
+        if guard.is_none() {
+            self.pause(5_000).await;
+        }
+        guard
+    }
+
+    async fn try_to_acquire<W: Wanted>(
+        &mut self,
+        wanted: &W,
+        name: &Name,
+        share: Share,
+    ) -> Option<W::Guard> {
         let all = [What::Try, What::Lock, What::Lock, What::TryFor, What::Fixed, What::Dropped];
         let may = if self.worker.settings.waits_end { &all[..] } else { &all[..3] };
         let what = *self.chance.pick(may);
         let lease = self.worker.settings.lease;
         let wait = self.chance.time(500, 400_000);
-        let op = self.worker.log.call(self.number, what, name, "-", 1);
+        let op = self.worker.log.call(self.number, what, name, "-", share);
         let result = match what {
-            What::Try => lock.try_lock().await,
-            What::TryFor => lock.with(LockOptions::new().wait(wait)).await,
-            What::Fixed => lock.with(LockOptions::new().lease(lease).wait(wait * 2)).await,
-            What::Dropped => match timeout(wait / 10, lock.lock()).await {
+            What::Try => wanted.try_lock().await,
+            What::TryFor => wanted.with(LockOptions::new().wait(wait)).await,
+            What::Fixed => wanted.with(LockOptions::new().lease(lease).wait(wait * 2)).await,
+            What::Dropped => match timeout(wait / 10, wanted.lock()).await {
                 Ok(result) => result.map(Ok),
                 Err(_) => {
                     self.worker.log.end(op, How::Cancelled);
                     return None;
                 }
             },
-            _ => lock.lock().await.map(Ok),
+            _ => wanted.lock().await.map(Ok),
         };
         self.granted(op, result, 1)
     }
 
-    fn granted(
+    /// Writes the answer down. `levels`: how many guards of that hold the task has then.
+    fn granted<G: Held>(
         &self,
         op: u64,
-        result: Result<Result<Guard, NotAcquired>>,
+        result: Result<Result<G, NotAcquired>>,
         levels: u32,
-    ) -> Option<Guard> {
+    ) -> Option<G> {
         let (how, guard) = match result {
-            Ok(Ok(guard)) => {
+            Ok(Ok(held)) => {
+                let guard = held.guard();
                 let until = guard.valid_until().as_boot_nanos();
                 let (hold, token, count) =
                     (guard.hold_id(), guard.fencing_token(), guard.hold_count());
-                (How::Granted { hold, token, count, levels, until }, Some(guard))
+                (How::Granted { hold, token, count, levels, until }, Some(held))
             }
             Ok(Err(_)) => (How::Denied, None),
             Err(error) => (self.failed(&error), None),
@@ -131,40 +140,10 @@ impl<'a> Task<'a> {
         How::Failed(word(error).to_owned())
     }
 
-    async fn hold(&mut self, lock: &Lock, name: &str, first: Guard) {
-        let mut guards = vec![first];
-        self.worker.look(&guards[0]);
-        for _ in 0..*self.chance.pick(&[1, 1, 1, 2, 3, 5]) {
-            match self.chance.below(10) {
-                0..=2 => self.write("t", name, &guards[0]).await,
-                3..=5 => self.write("f", name, &guards[0]).await,
-                6..=7 => {
-                    if let Lock::Reentrant(lock) = lock {
-                        self.nest(lock, name, &mut guards).await;
-                    }
-                }
-                8 if guards.len() > 1 => self.release_one(name, &mut guards).await,
-                _ => self.stay(&guards[0]).await,
-            }
-        }
-        while !guards.is_empty() {
-            self.release_one(name, &mut guards).await;
-        }
-    }
-
-    async fn nest(&self, lock: &ReentrantLock, name: &str, guards: &mut Vec<Guard>) {
-        let levels = u32::try_from(guards.len()).unwrap_or(u32::MAX) + 1;
-        let hold = guards[0].hold_id();
-        let op = self.worker.log.call(self.number, What::Nested, name, &hold, levels);
-        let result = lock.lock().await.map(Ok);
-        guards.extend(self.granted(op, result, levels));
-    }
-
-    /// Any of the guards; the levels are released in any order.
-    async fn release_one(&mut self, name: &str, guards: &mut Vec<Guard>) {
-        let guard = guards.swap_remove(self.chance.index(guards.len()));
-        let (hold, left) = (guard.hold_id(), u32::try_from(guards.len()).unwrap_or(u32::MAX));
-        self.worker.look(&guard);
+    /// `left` is what the task has of the hold without this guard.
+    async fn release(&mut self, name: &Name, guard: impl Held, left: Share) {
+        let hold = guard.guard().hold_id();
+        self.worker.look(guard.guard());
         if self.chance.permille(250) {
             let op = self.worker.log.call(self.number, What::DropGuard, name, &hold, left);
             drop(guard);
@@ -199,8 +178,8 @@ impl<'a> Task<'a> {
 
     /// Reads a counter and writes to it on top of what was read, each only if the guard says that
     /// the lock is held.
-    async fn write(&mut self, which: &str, name: &str, guard: &Guard) {
-        let what = format!("{which} {name} {} {}", guard.hold_id(), guard.fencing_token());
+    async fn write(&mut self, which: &str, name: &Name, guard: &Guard) {
+        let what = format!("{which} {} {} {}", name.text, guard.hold_id(), guard.fencing_token());
         if !self.worker.look(guard) {
             return;
         }

@@ -30,17 +30,17 @@ impl Pair {
 impl Automaton for Pair {
     fn after(&self, op: &Op) -> Option<Self> {
         match op.step {
-            Step::Grant(hold, token) if self.depths.len() < 2 && token > self.fence => {
+            Step::Grant { hold, token, .. } if self.depths.len() < 2 && token > self.fence => {
                 let mut after = self.clone();
                 after.depths.insert(hold, 1);
                 after.fence = token;
                 Some(after)
             }
-            Step::Nest(hold, depth) => self.with(hold, depth - 1, depth),
-            Step::Leave(hold, left) => self.with(hold, left + 1, left),
+            Step::Nest(hold, share) => self.with(hold, share.total() - 1, share.total()),
+            Step::Leave(hold, share) => self.with(hold, share.total() + 1, share.total()),
             Step::Release(hold) => self.with(hold, 1, 0),
             Step::Gone(hold) => self.depths.get(&hold).and_then(|depth| self.with(hold, *depth, 0)),
-            Step::Deny if self.depths.len() == 2 => Some(self.clone()),
+            Step::Deny { .. } if self.depths.len() == 2 => Some(self.clone()),
             _ => None,
         }
     }

@@ -16,14 +16,18 @@ impl Automaton for Mutex {
     fn after(&self, op: &Op) -> Option<Self> {
         let mutex = *self;
         match op.step {
-            Step::Grant(hold, token) if mutex.holder.is_none() && token > mutex.fence => {
+            Step::Grant { hold, token, .. } if mutex.holder.is_none() && token > mutex.fence => {
                 Some(Self { holder: Some(hold), depth: 1, fence: token })
             }
-            Step::Nest(hold, depth) if self.is_held_by(hold) && depth == mutex.depth + 1 => {
-                Some(Self { depth, ..mutex })
+            Step::Nest(hold, share)
+                if self.is_held_by(hold) && share.total() == mutex.depth + 1 =>
+            {
+                Some(Self { depth: share.total(), ..mutex })
             }
-            Step::Leave(hold, left) if self.is_held_by(hold) && left + 1 == mutex.depth => {
-                Some(Self { depth: left, ..mutex })
+            Step::Leave(hold, share)
+                if self.is_held_by(hold) && share.total() + 1 == mutex.depth =>
+            {
+                Some(Self { depth: share.total(), ..mutex })
             }
             Step::Release(hold) if self.is_held_by(hold) && mutex.depth == 1 => {
                 Some(Self { holder: None, depth: 0, ..mutex })
@@ -31,7 +35,7 @@ impl Automaton for Mutex {
             Step::Gone(hold) if self.is_held_by(hold) => {
                 Some(Self { holder: None, depth: 0, ..mutex })
             }
-            Step::Deny if mutex.holder.is_some() => Some(mutex),
+            Step::Deny { .. } if mutex.holder.is_some() => Some(mutex),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::checks::kinds::Automaton;
 use crate::history::NEVER;
 use crate::kind::LockKind;
+use crate::kind::Share;
 
 /// Steps after which it is given up.
 const BUDGET: u64 = 2_000_000;
@@ -12,17 +13,27 @@ const BUDGET: u64 = 2_000_000;
 /// What an operation does to the lock. Holds are numbers; each is granted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::checks) enum Step {
-    /// A hold with its token.
-    Grant(usize, u64),
-    /// The holder gets to this depth.
-    Nest(usize, u32),
-    /// The holder has so many levels left.
-    Leave(usize, u32),
+    /// `beside`: the hold of the same owner that it was upgraded from.
+    Grant {
+        hold: usize,
+        token: u64,
+        share: Share,
+        beside: Option<usize>,
+    },
+    /// The holder has this then, which is one level more.
+    Nest(usize, Share),
+    /// The holder has this left.
+    Leave(usize, Share),
+    /// The holder's only write becomes a read.
+    Downgrade(usize),
     Release(usize),
     /// It ended by itself.
     Gone(usize),
-    /// Somebody was told that the lock is taken.
-    Deny,
+    /// Somebody was told that so much is not free, beside a hold of the same owner.
+    Deny {
+        share: Share,
+        beside: Option<usize>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -38,33 +49,56 @@ pub(in crate::checks) struct Op {
 }
 
 impl Op {
-    /// For another checker: the name, the step, its hold and number, when it was called and ended
-    /// (-: it need not happen), whether it certainly happened, and the kind of the lock.
+    /// For another checker: the name, the step, its hold, the token of a grant, when it was called
+    /// and ended (-: it need not happen), whether it certainly happened, the kind of the lock, how
+    /// much of it, and the hold of the same owner beside it (-: none).
     pub(in crate::checks) fn line(&self, name: &str, kind: LockKind) -> String {
-        let (step, hold, number) = match self.step {
-            Step::Grant(hold, token) => ("grant", hold, token),
-            Step::Nest(hold, depth) => ("nest", hold, depth.into()),
-            Step::Leave(hold, left) => ("leave", hold, left.into()),
-            Step::Release(hold) => ("release", hold, 0),
-            Step::Gone(hold) => ("gone", hold, 0),
-            Step::Deny => ("deny", 0, 0),
+        let (mut token, mut near) = (0, None);
+        let (step, hold, share) = match self.step {
+            Step::Grant { hold, token: granted, share, beside } => {
+                (token, near) = (granted, beside);
+                ("grant", hold, share)
+            }
+            Step::Nest(hold, share) => ("nest", hold, share),
+            Step::Leave(hold, share) => ("leave", hold, share),
+            Step::Downgrade(hold) => ("downgrade", hold, Share::READ),
+            Step::Release(hold) => ("release", hold, Share::NOTHING),
+            Step::Gone(hold) => ("gone", hold, Share::NOTHING),
+            Step::Deny { share, beside } => {
+                near = beside;
+                ("deny", 0, share)
+            }
         };
-        let ended = if self.ended == NEVER { "-".to_owned() } else { self.ended.to_string() };
-        format!(
-            "{name} {step} {hold} {number} {} {ended} {} {kind}",
-            self.called,
-            u8::from(self.strict)
-        )
+        let or_none = |number: Option<u64>| number.map_or("-".to_owned(), |it| it.to_string());
+        let ended = or_none(Some(self.ended).filter(|ended| *ended != NEVER));
+        let (called, strict) = (self.called, u8::from(self.strict));
+        let near = or_none(near.map(|hold| hold as u64));
+        format!("{name} {step} {hold} {token} {called} {ended} {strict} {kind} {share} {near}")
+    }
+
+    pub(in crate::checks) fn certainly_released(&self) -> Option<usize> {
+        match self.step {
+            Step::Release(hold) if self.strict => Some(hold),
+            _ => None,
+        }
+    }
+
+    /// It frees something at any time from now on, or never. All that it does to others is to make
+    /// room, so that it is tried only where an operation that must happen cannot be next.
+    fn is_end_in_the_background(&self) -> bool {
+        let ends = matches!(self.step, Step::Release(_) | Step::Gone(_) | Step::Downgrade(_));
+        ends && self.ended == NEVER
     }
 
     fn hold(&self) -> Option<usize> {
         match self.step {
-            Step::Grant(hold, _)
+            Step::Grant { hold, .. }
             | Step::Nest(hold, _)
             | Step::Leave(hold, _)
+            | Step::Downgrade(hold)
             | Step::Release(hold)
             | Step::Gone(hold) => Some(hold),
-            Step::Deny => None,
+            Step::Deny { .. } => None,
         }
     }
 }
@@ -121,8 +155,15 @@ impl<A: Automaton> Search<'_, A> {
         if placed >= self.farthest {
             (self.farthest, self.stuck) = (placed, most_urgent);
         }
+        let mut frees = false;
         for index in candidates {
-            let Some(next) = key.2.after(&self.ops[index]) else { continue };
+            let op = &self.ops[index];
+            if op.is_end_in_the_background() && !frees {
+                continue;
+            }
+            let next = key.2.after(op);
+            frees |= next.is_none() || !op.strict;
+            let Some(next) = next else { continue };
             let Some(dead) = self.dead(index, &key.2, &next) else { continue };
             self.mark(index, &dead, true);
             let found = self.from(first, next)?;
