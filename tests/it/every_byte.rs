@@ -2,6 +2,7 @@
 //! know, and the operation ends well, with exact counts and nothing left.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,9 @@ use tokio::time::timeout;
 
 use crate::server_errors::DROPPED;
 use crate::server_errors::Use;
+use crate::support::calls;
+use crate::support::calls::Call;
+use crate::support::calls::Subject;
 use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
@@ -27,13 +31,23 @@ use crate::support::settle::settles;
 const BOUND: Duration = Duration::from_secs(10);
 
 /// What a script is sent for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Cut {
     Lock(Use),
-    /// A script of the latch.
-    Latch(&'static str),
+    /// A call of another kind.
+    Other(&'static Subject, &'static str),
     /// A script that a single flight needs.
     Flight(&'static str),
+}
+
+impl fmt::Debug for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(of) => write!(f, "Lock({of:?})"),
+            Self::Other(subject, call) => write!(f, "{}: {call}", subject.folder),
+            Self::Flight(script) => write!(f, "Flight({script})"),
+        }
+    }
 }
 
 impl Cut {
@@ -41,7 +55,7 @@ impl Cut {
     fn script(self) -> (&'static str, &'static str) {
         match self {
             Self::Lock(of) => ("reentrant", of.script()),
-            Self::Latch(script) => ("latch", script),
+            Self::Other(subject, call) => (subject.folder, subject.call(call).script),
             Self::Flight(script) => ("reentrant", script),
         }
     }
@@ -52,14 +66,14 @@ impl Cut {
             Self::Lock(of) => of.is_chancy(),
             // The lock may be free by the time of the attempt.
             Self::Flight(script) => script == "inspect",
-            Self::Latch(_) => false,
+            Self::Other(..) => false,
         }
     }
 }
 
 struct World {
     server: RedisServer,
-    proxy: FaultProxy,
+    proxy: Arc<FaultProxy>,
     client: LockClient,
     connection: Connection,
     digest: String,
@@ -69,7 +83,7 @@ struct World {
 impl World {
     async fn new((kind, script): (&str, &str)) -> Self {
         let server = RedisServer::start();
-        let proxy = FaultProxy::start(&server.address());
+        let proxy = Arc::new(FaultProxy::start(&server.address()));
         // A new connection may take its time on a busy machine.
         let builder = LockClient::builder()
             .url(proxy.url())
@@ -78,8 +92,8 @@ impl World {
         let mut connection = server.connection();
         look::load_scripts(&mut connection);
         let client = builder.connect().await.unwrap();
-        for script in look::scripts_of("latch").keys() {
-            look::digest_of(&mut connection, "latch", script);
+        for subject in [&calls::LATCH, &calls::SEMAPHORE, &calls::READ_WRITE] {
+            subject.load_scripts(&mut connection);
         }
         let digest = look::digest_of(&mut connection, kind, script);
         Self { server, proxy, client, connection, digest, what: String::new() }
@@ -99,35 +113,28 @@ impl World {
     async fn run(&mut self, of: Cut, fault: &Fault) {
         match of {
             Cut::Lock(of) => self.lock(of, fault).await,
-            Cut::Latch(script) => self.latch(script, fault).await,
+            Cut::Other(subject, call) => self.other(subject, subject.call(call), fault).await,
             Cut::Flight(script) => self.flight(script, fault).await,
         }
     }
 
-    /// Each call counts once.
-    async fn latch(&mut self, script: &str, fault: &Fault) {
-        let latch = self.client.count_down_latch("latch").unwrap();
-        if script == "try_set_count" {
-            self.arm(fault);
-            assert!(latch.try_set_count(2).await.unwrap(), "{}", self.what);
-            assert!(latch.delete().await.unwrap(), "{}", self.what);
-            return;
+    /// It is done once, and the next one finds nothing of it.
+    async fn other(&mut self, subject: &Subject, call: &Call, fault: &Fault) {
+        let (proxy, digest) = (Arc::clone(&self.proxy), self.digest.clone());
+        let harms = fault.clone();
+        let harm = Box::new(move || proxy.once(&digest, harms));
+        let (done, held) = call.run(&self.client, harm).await;
+        if let Err(error) = done {
+            // Who asks whether it still holds is told that nobody knows.
+            assert!(call.name == "verify" && error.is_transient(), "{}: {error}", self.what);
         }
-        assert!(latch.try_set_count(2).await.unwrap(), "{}", self.what);
-        self.arm(fault);
-        match script {
-            "count_down" => {
-                assert_eq!(latch.count_down().await.unwrap(), 1, "{}", self.what);
-                assert_eq!(latch.count_down().await.unwrap(), 0, "{}", self.what);
-            }
-            "look" => {
-                let (waited, deleted) = tokio::join!(latch.wait(), latch.delete());
-                waited.unwrap();
-                assert!(deleted.unwrap(), "{}", self.what);
-            }
-            _ => assert!(latch.delete().await.unwrap(), "{}", self.what),
+        subject.assert_done(&mut self.connection, call, true, &self.what).await;
+        drop(held);
+        let client = self.client.clone();
+        settles("all is given up", move || client.stats().holds == 0).await;
+        for key in look::keys(&mut self.connection) {
+            redis::cmd("DEL").arg(key).exec(&mut self.connection).unwrap();
         }
-        assert_eq!(latch.count().await.unwrap(), 0, "{}", self.what);
     }
 
     /// A value is computed once.
@@ -311,13 +318,6 @@ async fn cut(of: Cut) {
     );
     assert!(requests > 50 && replies > 10);
     assert!(look::immortal_keys(&mut world.connection).is_empty());
-    // What operations of latches have come to is kept for a while.
-    let mut connection = world.server.connection();
-    for key in look::keys(&mut connection) {
-        if key.starts_with("redisson_latch_op:") {
-            redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
-        }
-    }
     leaves_nothing(&world.server, &world.client).await;
 }
 
@@ -338,10 +338,30 @@ cut! {
     a_force_release: Cut::Lock(Use::ForceRelease);
     releases_together: Cut::Lock(Use::ReleaseMany);
     a_release_that_keeps_the_name: Cut::Lock(Use::ReleaseAt);
-    setting_a_count: Cut::Latch("try_set_count");
-    a_count_down: Cut::Latch("count_down");
-    the_deletion_of_a_latch: Cut::Latch("delete");
-    a_look_at_a_latch: Cut::Latch("look");
+    setting_a_count: Cut::Other(&calls::LATCH, "try_set_count");
+    a_count_down: Cut::Other(&calls::LATCH, "count_down");
+    the_deletion_of_a_latch: Cut::Other(&calls::LATCH, "delete");
+    a_look_at_a_latch: Cut::Other(&calls::LATCH, "wait");
+    an_acquire_of_permits: Cut::Other(&calls::SEMAPHORE, "acquire");
+    a_release_of_permits: Cut::Other(&calls::SEMAPHORE, "release");
+    a_release_that_keeps_permits: Cut::Other(&calls::SEMAPHORE, "release that keeps permits");
+    a_renewal_of_permits: Cut::Other(&calls::SEMAPHORE, "verify");
+    a_forced_release_of_permits: Cut::Other(&calls::SEMAPHORE, "force_release_from");
+    a_look_at_a_semaphore: Cut::Other(&calls::SEMAPHORE, "available");
+    adding_permits: Cut::Other(&calls::SEMAPHORE, "add_permits");
+    a_read: Cut::Other(&calls::READ_WRITE, "read");
+    a_write: Cut::Other(&calls::READ_WRITE, "write");
+    a_read_of_a_reader: Cut::Other(&calls::READ_WRITE, "read once more");
+    a_write_of_a_writer: Cut::Other(&calls::READ_WRITE, "write once more");
+    the_release_of_one_read_of_two: Cut::Other(&calls::READ_WRITE, "release of one read of two");
+    the_release_of_a_read: Cut::Other(&calls::READ_WRITE, "release of a read");
+    the_release_of_a_write: Cut::Other(&calls::READ_WRITE, "release of the write");
+    a_release_of_a_write_that_keeps_the_name: Cut::Other(&calls::READ_WRITE, "release that keeps the name");
+    the_renewal_of_a_read: Cut::Other(&calls::READ_WRITE, "verify");
+    a_look_at_a_writer: Cut::Other(&calls::READ_WRITE, "holder");
+    a_forced_release_of_a_write: Cut::Other(&calls::READ_WRITE, "force_unlock");
+    a_downgrade: Cut::Other(&calls::READ_WRITE, "downgrade");
+    an_upgrade: Cut::Other(&calls::READ_WRITE, "try_upgrade");
     the_attempt_of_a_flight: Cut::Flight("acquire");
     the_release_of_a_flight: Cut::Flight("release");
     the_look_of_who_watches_a_flight: Cut::Flight("inspect");

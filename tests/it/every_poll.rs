@@ -17,10 +17,16 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Lookup;
 use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::RwLock;
+use redis_reentrant_lock::RwLockReadGuard;
+use redis_reentrant_lock::RwLockWriteGuard;
+use redis_reentrant_lock::Semaphore;
 use tokio::task::JoinHandle;
 
 const NAME: &str = "orders:42";
 const LATCH: &str = "ready:7";
+const CATALOG: &str = "catalog";
+const PERMITS: &str = "exports";
 /// What a latch is set to before the call.
 const COUNT: u32 = 3;
 const LEASE: Duration = Duration::from_secs(3);
@@ -66,6 +72,26 @@ fn latch(client: &LockClient) -> CountDownLatch {
 async fn counted(world: &World) -> CountDownLatch {
     assert!(latch(&world.theirs).try_set_count(COUNT).await.unwrap());
     latch(&world.ours)
+}
+
+fn catalog(client: &LockClient) -> RwLock {
+    client.rw_lock(CATALOG).unwrap()
+}
+
+/// By an owner of its own.
+async fn reads(client: &LockClient) -> RwLockReadGuard {
+    Owner::new().scope(catalog(client).read()).await.unwrap()
+}
+
+async fn writes(client: &LockClient) -> RwLockWriteGuard {
+    Owner::new().scope(catalog(client).write()).await.unwrap()
+}
+
+/// How many there are.
+const PERMIT_NUMBER: u32 = 3;
+
+fn permits(client: &LockClient) -> Semaphore {
+    client.semaphore(PERMITS, PERMIT_NUMBER).unwrap()
 }
 
 async fn missing() -> Result<Lookup<u8>, Infallible> {
@@ -194,6 +220,115 @@ calls! {
         let other = tokio::spawn(async move { drop(other.wait().await) });
         tokio::task::yield_now().await;
     } keep kept(Aborts(other)); latch.wait().await;
+    preflight_rw_lock(world) {} keep Kept::new(); world.ours.preflight_rw_lock(CATALOG).await;
+    read(world) { let lock = catalog(&world.ours); } keep Kept::new();
+        world.owner.scope(lock.read()).await;
+    read_beside(world) { let lock = catalog(&world.ours); let theirs = reads(&world.theirs).await; }
+        keep kept(theirs); world.owner.scope(lock.read()).await;
+    read_behind_a_writer(world) {
+        let lock = catalog(&world.ours);
+        let theirs = writes(&world.theirs).await;
+    } keep kept(theirs); world.owner.scope(lock.read()).await;
+    read_behind_an_own_writer(world) {
+        let lock = catalog(&world.ours);
+        let other = writes(&world.ours).await;
+    } keep kept(other); world.owner.scope(lock.read()).await;
+    read_once_more(world) {
+        let lock = catalog(&world.ours);
+        let first = world.owner.scope(lock.read()).await.unwrap();
+    } keep kept(first); world.owner.scope(lock.read()).await;
+    try_read(world) { let lock = catalog(&world.ours); } keep Kept::new();
+        world.owner.scope(lock.try_read()).await;
+    try_read_for(world) {
+        let lock = catalog(&world.ours);
+        let theirs = writes(&world.theirs).await;
+    } keep kept(theirs); world.owner.scope(lock.try_read_for(Duration::from_secs(1))).await;
+    write(world) { let lock = catalog(&world.ours); } keep Kept::new();
+        world.owner.scope(lock.write()).await;
+    write_behind_readers(world) {
+        let lock = catalog(&world.ours);
+        let read = (reads(&world.theirs).await, reads(&world.ours).await);
+    } keep kept(read); world.owner.scope(lock.write()).await;
+    write_beside_another_that_waits(world) {
+        let lock = catalog(&world.ours);
+        let theirs = reads(&world.theirs).await;
+        let other = catalog(&world.ours);
+        let other = tokio::spawn(async move { drop(other.write().await) });
+        tokio::task::yield_now().await;
+    } keep vec![Box::new(theirs), Box::new(Aborts(other))]; world.owner.scope(lock.write()).await;
+    write_once_more(world) {
+        let lock = catalog(&world.ours);
+        let first = world.owner.scope(lock.write()).await.unwrap();
+    } keep kept(first); world.owner.scope(lock.write()).await;
+    try_write(world) { let lock = catalog(&world.ours); let theirs = reads(&world.theirs).await; }
+        keep kept(theirs); world.owner.scope(lock.try_write()).await;
+    try_write_for(world) {
+        let lock = catalog(&world.ours);
+        let theirs = reads(&world.theirs).await;
+    } keep kept(theirs); world.owner.scope(lock.try_write_for(Duration::from_secs(1))).await;
+    unlock_a_read(world) { let guard = reads(&world.ours).await; } keep Kept::new();
+        guard.unlock().await;
+    unlock_a_write(world) { let guard = writes(&world.ours).await; } keep Kept::new();
+        guard.unlock().await;
+    unlock_a_write_to_readers(world) {
+        let guard = writes(&world.ours).await;
+        let other = catalog(&world.ours);
+        let other = tokio::spawn(async move { drop(other.read().await) });
+        tokio::task::yield_now().await;
+    } keep kept(other); guard.unlock().await;
+    downgrade(world) { let guard = writes(&world.ours).await; } keep Kept::new();
+        guard.downgrade().await;
+    try_upgrade(world) { let guard = reads(&world.ours).await; } keep Kept::new();
+        guard.try_upgrade().await;
+    try_upgrade_beside_another(world) {
+        let guard = reads(&world.ours).await;
+        let theirs = reads(&world.theirs).await;
+    } keep kept(theirs); guard.try_upgrade().await;
+    verify_a_read(world) { let guard = reads(&world.ours).await; } keep Kept::new();
+        guard.verify().await;
+    rw_lock_holder(world) { let lock = catalog(&world.ours); } keep Kept::new(); lock.holder().await;
+    rw_lock_force_unlock(world) {
+        let lock = catalog(&world.ours);
+        let theirs = writes(&world.theirs).await;
+    } keep kept(theirs); lock.force_unlock().await;
+    preflight_semaphore(world) {} keep Kept::new(); world.ours.preflight_semaphore(PERMITS).await;
+    acquire(world) { let permits = permits(&world.ours); } keep Kept::new(); permits.acquire().await;
+    acquire_many_that_are_taken(world) {
+        let own = permits(&world.ours);
+        let theirs = permits(&world.theirs).acquire_many(2).await.unwrap();
+    } keep kept(theirs); own.acquire_many(2).await;
+    acquire_behind_an_own(world) {
+        let own = permits(&world.ours);
+        let other = own.acquire_many(PERMIT_NUMBER).await.unwrap();
+    } keep kept(other); own.acquire().await;
+    acquire_beside_another_that_waits(world) {
+        let own = permits(&world.ours);
+        let theirs = permits(&world.theirs).acquire_many(2).await.unwrap();
+        let other = own.clone();
+        let other = tokio::spawn(async move { drop(other.acquire_many(PERMIT_NUMBER).await) });
+        tokio::task::yield_now().await;
+    } keep vec![Box::new(theirs), Box::new(Aborts(other))]; own.acquire().await;
+    try_acquire(world) { let permits = permits(&world.ours); } keep Kept::new();
+        permits.try_acquire().await;
+    try_acquire_for(world) {
+        let own = permits(&world.ours);
+        let theirs = permits(&world.theirs).acquire_many(PERMIT_NUMBER).await.unwrap();
+    } keep kept(theirs); own.try_acquire_for(Duration::from_secs(1)).await;
+    release_permits(world) { let two = permits(&world.ours).acquire_many(2).await.unwrap(); }
+        keep Kept::new(); two.release().await;
+    available(world) { let permits = permits(&world.ours); } keep Kept::new();
+        permits.available().await;
+    permits_that_there_are(world) { let permits = permits(&world.ours); } keep Kept::new();
+        permits.permits().await;
+    set_permits(world) { let permits = permits(&world.ours); } keep Kept::new();
+        permits.set_permits(PERMIT_NUMBER).await;
+    add_permits(world) { let permits = permits(&world.ours); } keep Kept::new();
+        permits.add_permits(0).await;
+    force_release_permits(world) {
+        let own = permits(&world.ours);
+        let theirs = permits(&world.theirs).acquire().await.unwrap();
+        let hold = theirs.hold_id();
+    } keep kept(theirs); own.force_release_from(&hold).await;
     flight_that_leads(world) {
         let flight = world.ours.single_flight(NAME).unwrap();
     } keep Kept::new(); flight.run(missing, computed).await;
@@ -284,9 +419,7 @@ async fn polled(
     weather.set(&world.server, false);
     // Whoever waits behind a task that is not polled would wait for ever.
     drop(kept);
-    let guard =
-        world.theirs.mutex(NAME).unwrap().try_lock_for(Duration::from_secs(60)).await.unwrap();
-    guard.expect("free within a lease").unlock().await.unwrap();
+    everything_is_free(&world.theirs).await;
     // A client that was shut down says what it left to its lease, and does nothing any more.
     let open = !matches!(world.ours.ping().await, Err(Error::Closed { .. }));
     for client in [&world.ours, &world.theirs].into_iter().skip(usize::from(!open)) {
@@ -299,8 +432,21 @@ async fn polled(
         assert!(is_idle(client), "{:?}", client.stats());
     }
     assert!(!world.server.contains(NAME));
+    assert!(!world.server.contains(CATALOG));
     the_latch_is_sound(&world).await;
     done
+}
+
+/// Within a lease.
+async fn everything_is_free(client: &LockClient) {
+    let wait = Duration::from_secs(60);
+    let guard = client.mutex(NAME).unwrap().try_lock_for(wait).await.unwrap();
+    guard.expect("free").unlock().await.unwrap();
+    let write = Owner::new().scope(async { catalog(client).try_write_for(wait).await });
+    write.await.unwrap().expect("nobody reads or writes").unlock().await.unwrap();
+    let options = LockOptions::new().wait(wait);
+    let all = permits(client).acquire_with(PERMIT_NUMBER, options).await.unwrap();
+    all.expect("no permit is taken").release().await.unwrap();
 }
 
 /// A call counts once at most, whatever became of it; and whoever waits goes on when the latch is

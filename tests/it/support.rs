@@ -1,5 +1,6 @@
 //! What tests run against.
 
+pub(crate) mod calls;
 pub(crate) mod client;
 #[path = "../../src/base/log/hearing.rs"]
 pub(crate) mod hearing;
