@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 
 use self::crowd::Crowd;
+use crate::support::lives;
 use crate::support::redis_server::has_redis_7;
 use crate::support::redis_server::version;
 use crate::support::settle::settles;
@@ -91,6 +92,10 @@ async fn every_primary_serves_its_own_locks() {
             assert!(lock.force_unlock().await.expect("answered"));
             timeout(LONG, guard.lost()).await.expect("told");
             drop(guard);
+        }
+        // Some of each node.
+        for number in 0..6 {
+            lives::of_other_kinds(&a, &b, &format!("kinds:{number}")).await;
         }
         for client in [a, b] {
             assert!(client.shutdown(LONG).await.expect("in time").is_clean());

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use crate::support::client::builder;
 #[cfg(all(feature = "fred", feature = "rustls"))]
 use crate::support::client::is_over_fred;
+use crate::support::lives;
 use crate::support::redis_server::RedisServer;
 
 const BOUND: Duration = Duration::from_secs(10);
@@ -172,6 +173,15 @@ async fn a_force_unlock_is_noticed() {
     assert!(theirs.force_unlock_from(&holder).await.unwrap());
     assert_eq!(timeout(BOUND, held.lost()).await.unwrap(), LossReason::ForceUnlocked);
     drop(held);
+    shut_down(a).await;
+    shut_down(b).await;
+}
+
+#[tokio::test]
+async fn read_write_locks_and_semaphores() {
+    let endpoint = Endpoint::new();
+    let (a, b) = (endpoint.client().await, endpoint.client().await);
+    lives::of_other_kinds(&a, &b, &name("kinds")).await;
     shut_down(a).await;
     shut_down(b).await;
 }

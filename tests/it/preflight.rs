@@ -41,6 +41,12 @@ async fn look_at_semaphore(client: &LockClient, name: &str) -> PreflightReport {
     report
 }
 
+async fn look_at_rw_lock(client: &LockClient, name: &str) -> PreflightReport {
+    let report = timeout(BOUND, client.preflight_rw_lock(name)).await.expect("an end").unwrap();
+    println!("{report}\n");
+    report
+}
+
 fn finding(report: &PreflightReport, topic: &str, severity: Severity, words: &str) {
     let mut found = report.about(topic).filter(|finding| finding.severity == severity);
     assert!(
@@ -107,7 +113,7 @@ async fn every_script_is_run() {
         let _ = match kind {
             "latch" => look_at_latch(&client, NAME).await,
             "semaphore" => look_at_semaphore(&client, NAME).await,
-            "read_write" => client.preflight_rw_lock(NAME).await.unwrap(),
+            "read_write" => look_at_rw_lock(&client, NAME).await,
             _ => look_at(&client, NAME).await,
         };
         let scripts = look::scripts_of(kind);
@@ -268,60 +274,79 @@ async fn a_semaphore_is_checked_with_its_own_scripts_and_not_disturbed() {
     assert!(matches!(refused, Err(Error::InvalidName { .. })));
 }
 
-/// Whatever a user may not do that a semaphore needs is found, and named.
+/// Whatever a user may not do that a semaphore or a read-write lock needs is found, and named.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_missing_permission_of_a_semaphore_is_found() {
+async fn every_missing_permission_of_other_kinds_is_found() {
     if !has_redis_7("redis.acl_check_cmd") {
         return;
     }
-    let server = RedisServer::start();
-    let mut connection = server.connection();
-    let acl = RequiredAcl::new(["orders:*"]).unwrap().semaphores(true);
-    // What a client needs before it can ask, and what only locks and names with braces need.
-    let others = [
-        "resetchannels",
-        "+ping",
-        "+info",
-        "+time",
-        "+eval",
-        "+evalsha",
-        "+unsubscribe",
-        "+hlen",
-        "+hkeys",
-        "+hgetall",
-        "&redisson_lock__channel__{orders:*}",
-        "~redisson_lock_fence:{*}",
-    ];
-    let is_of_braces = |rule: &str| rule.contains("orders:*{*") || rule.contains(":orders:*");
-    let removed = acl.rules().into_iter();
-    let removed = removed.filter(|rule| !others.contains(&&**rule) && !is_of_braces(rule));
-    let removed: Vec<_> = std::iter::once(None).chain(removed.map(Some)).collect();
-    assert!(removed.len() > 25, "{removed:?}");
-    for without in removed {
-        let mut rules = acl.rules();
-        rules.retain(|rule| Some(rule) != without.as_ref());
-        let mut user = redis::cmd("ACL");
-        user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(rules);
-        user.exec(&mut connection).unwrap();
-        let url = format!("redis://u:pw@{}", server.address());
-        let client = match LockClient::connect(&url).await {
-            Ok(client) => client,
-            Err(Error::Denied { .. }) if without.is_some() => continue,
-            Err(error) => panic!("without {without:?}: {error}"),
-        };
-        let report = look_at_semaphore(&client, NAME).await;
-        assert_eq!(report.is_usable(), without.is_none(), "without {without:?}: {report}");
-        if let Some(rule) = without {
-            let word = match rule.split_at(1) {
-                ("+", command) => format!("the command {command}"),
-                (_, target) => target.trim_end_matches(":*").replace('*', "42"),
+    let acl = || RequiredAcl::new(["orders:*"]).unwrap();
+    // What only locks need.
+    let of_locks: &[_] = &["+hlen", "+hkeys", "+hgetall", "&redisson_lock__channel__{orders:*}"];
+    let missing = Missing { flag: "semaphores(true)", others: of_locks, least: 25 };
+    missing.is_found(&acl().semaphores(true), look_at_semaphore).await;
+    let of_locks: &[_] =
+        &["+hgetall", "+hexists", "+persist", "&redisson_lock__channel__{orders:*}"];
+    let missing = Missing { flag: "rw_locks(true)", others: of_locks, least: 25 };
+    missing.is_found(&acl().rw_locks(true), look_at_rw_lock).await;
+}
+
+struct Missing {
+    /// What to ask for, so that it is there.
+    flag: &'static str,
+    /// Rules that this kind does not need.
+    others: &'static [&'static str],
+    /// So many rules it needs at least.
+    least: usize,
+}
+
+impl Missing {
+    /// One rule is taken away at a time.
+    async fn is_found(
+        &self,
+        acl: &RequiredAcl,
+        look_at: impl AsyncFn(&LockClient, &str) -> PreflightReport,
+    ) {
+        let server = RedisServer::start();
+        let mut connection = server.connection();
+        // What a client needs before it can ask, and what only names with braces need. A fence
+        // counter has a pattern of its own beside the keys of locks.
+        let before = ["resetchannels", "+ping", "+info", "+time", "+eval", "+evalsha"];
+        let before = before.into_iter().chain(["+unsubscribe", "~redisson_lock_fence:{*}"]);
+        let others: Vec<&str> = before.chain(self.others.iter().copied()).collect();
+        let is_of_braces = |rule: &str| rule.contains("orders:*{*") || rule.contains(":orders:*");
+        let removed = acl.rules().into_iter();
+        let removed = removed.filter(|rule| !others.contains(&&**rule) && !is_of_braces(rule));
+        let removed: Vec<_> = std::iter::once(None).chain(removed.map(Some)).collect();
+        assert!(removed.len() > self.least, "{removed:?}");
+        for without in removed {
+            let mut rules = acl.rules();
+            rules.retain(|rule| Some(rule) != without.as_ref());
+            let mut user = redis::cmd("ACL");
+            user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(rules);
+            user.exec(&mut connection).unwrap();
+            let url = format!("redis://u:pw@{}", server.address());
+            let client = match LockClient::connect(&url).await {
+                Ok(client) => client,
+                Err(Error::Denied { .. }) if without.is_some() => continue,
+                Err(error) => panic!("without {without:?}: {error}"),
             };
-            finding(&report, "permissions", Severity::Error, &word);
-            finding(&report, "permissions", Severity::Error, "semaphores(true)");
+            let report = look_at(&client, NAME).await;
+            assert_eq!(report.is_usable(), without.is_none(), "without {without:?}: {report}");
+            if let Some(rule) = without {
+                let word = match rule.split_at(1) {
+                    ("+", command) => format!("the command {command}"),
+                    (_, target) => target.trim_end_matches(":*").replacen('*', "42", 1),
+                };
+                // Of the key of a reader its beginning.
+                let word = word.split(":*").next().unwrap();
+                finding(&report, "permissions", Severity::Error, word);
+                finding(&report, "permissions", Severity::Error, self.flag);
+            }
+            client.shutdown(BOUND).await.unwrap();
         }
-        client.shutdown(BOUND).await.unwrap();
+        assert_eq!(look::keys(&mut connection), [""; 0], "nothing is left");
     }
-    assert_eq!(look::keys(&mut connection), [""; 0], "nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]

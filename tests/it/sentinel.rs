@@ -16,6 +16,7 @@ use redis_reentrant_lock::LossReason;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::support::lives;
 use crate::support::look;
 use crate::support::redis_server::eventually;
 use crate::support::settle::answers;
@@ -269,6 +270,7 @@ async fn what_servers_lose_is_told_and_what_they_refuse_is_tried_again() {
     writes_without_replicas(&set, &client).await;
     restarts(&mut set, &client).await;
     lost_writes(&mut set, &client, &other).await;
+    lives::of_other_kinds(&client, &other, "kinds").await;
     shut_down(client).await;
     shut_down(other).await;
 }

@@ -4,6 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod client;
 #[path = "../../src/base/log/hearing.rs"]
 pub(crate) mod hearing;
+pub(crate) mod lives;
 pub(crate) mod look;
 #[path = "../../src/backend/redis/tests/proxy.rs"]
 pub(crate) mod proxy;

@@ -13,6 +13,7 @@ use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Tls;
 use tokio::time::timeout;
 
+use crate::support::lives;
 use crate::support::look;
 use crate::support::puppet::Puppet;
 use crate::support::redis_server::has_redis_7;
@@ -61,6 +62,7 @@ async fn the_whole_life_of_a_lock() {
         let woken = timeout(BOUND, waiter).await.unwrap().unwrap().unwrap();
         woken.unlock().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
+        lives::of_other_kinds(&ours, &theirs, "kinds").await;
         ours.shutdown(BOUND).await.unwrap();
         theirs.shutdown(BOUND).await.unwrap();
     }
