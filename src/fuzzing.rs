@@ -98,7 +98,8 @@ fn commands() -> Vec<Command> {
     let name = LockName::new("lock").expect("a good name");
     let lease = LeaseMs::PROBE;
     let not_after = ServerTime(1);
-    let announce = Announce { channel: "channel".into(), sharded: false, line: false };
+    let announce =
+        Announce { channel: "channel".into(), sharded: false, line: false, alone: false };
     let field = || "field".to_owned();
     let released = ReleaseItem { name: name.clone(), field: field(), announce: announce.clone() };
     let item = RenewItem { name: name.clone(), field: field(), share: Share::ONE, lease };

@@ -263,7 +263,7 @@ mod tests {
 
     fn send(cleanup: &mut DeadIds, cx: &mut Context) {
         assert_eq!(cleanup.to_be_sent(cx, ID), Some((1, lock())));
-        let announce = Announce { channel: "c".into(), sharded: false, line: false };
+        let announce = Announce { channel: "c".into(), sharded: false, line: false, alone: false };
         let (name, field) = (lock(), "f".to_owned());
         let command = Command::Release { name, field, share: Share::NOTHING, announce, undo: true };
         cleanup.send(cx, ID, command);

@@ -417,6 +417,7 @@ impl Engine {
             }
             Command::Downgrade { name, field, share, lease, announce }
         } else {
+            announce.alone = hold.share.shared == 0;
             Command::Release { name, field, share, announce, undo: false }
         };
         self.cx.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));

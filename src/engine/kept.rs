@@ -207,8 +207,10 @@ impl Engine {
         let share = of_hold.or_else(|| self.dead_ids.get(id).map(|dead| dead.share))?;
         let (name, field, mut announce) =
             (lock.clone(), self.cx.field(id, lock, share), self.announce(Some(name_id), lock));
-        announce.line &= !self.dead_ids.names_lock_alone(id)
-            && self.holds.get(&id).is_none_or(|hold| !hold.release().lock_alone);
+        let lock_alone = self.dead_ids.names_lock_alone(id)
+            || self.holds.get(&id).is_some_and(|hold| hold.release().lock_alone);
+        announce.line &= !lock_alone;
+        announce.alone = lock_alone && share.shared == 0;
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.dead_ids.get(id).is_some();

@@ -463,6 +463,8 @@ fn force_release(
 ) -> Command {
     let mut announce = Announce::of(&name, cx.config.profile, cx.is_sharded());
     announce.line &= !lock_alone;
+    // What a reader has beside the lock ends with its lease.
+    announce.alone = lock_alone;
     let holder = expected.split(':').next().unwrap_or_default();
     let client_channel = client_channel(holder);
     Command::ForceRelease { name, expected, not_after, announce, client_channel }

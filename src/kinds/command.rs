@@ -216,6 +216,9 @@ pub(crate) struct Announce {
     pub(crate) sharded: bool,
     /// It goes to the first in line, whose key is named.
     pub(crate) line: bool,
+    /// Only the key of the lock is named, because the hold has no other one, and a cluster refuses
+    /// scripts that name a key that is there and one that is not while it moves their slot.
+    pub(crate) alone: bool,
 }
 
 impl Announce {
@@ -230,7 +233,7 @@ impl Announce {
         profile: WireProfile,
         sharded: bool,
     ) -> Self {
-        Self { channel, sharded, line: name.kind().has_line(profile) }
+        Self { channel, sharded, line: name.kind().has_line(profile), alone: false }
     }
 
     fn verb(&self) -> &'static str {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
 use redis_reentrant_lock::Severity;
@@ -197,6 +198,53 @@ async fn a_slot_that_is_moving() {
         guard.unlock().await.expect("held");
     }
     assert_eq!(client.stats().losses, 0);
+}
+
+/// What a writer gives up while its slot moves is given up at once, on either side: it has no key but
+/// that of the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_is_released_while_its_slot_moves() {
+    let cluster = Topology::cluster();
+    let (client, other) = (client(&cluster).await, client(&cluster).await);
+    let tag = name_on(&cluster, 0, "moving");
+    let moving = slot(&cluster, &tag);
+    let lock = |what: &str, side: usize| {
+        client.rw_lock(format!("{{{tag}}}:{what}:{side}")).expect("a good name")
+    };
+    let mut held = Vec::new();
+    for side in 0..2 {
+        let (owner, twice) = (Owner::new(), lock("twice", side));
+        let outer = owner.scope(twice.write()).await.expect("free");
+        let inner = owner.scope(twice.write()).await.expect("ours");
+        let options = LockOptions::new().at_least(LONG);
+        let kept = lock("kept", side).write_with(options).await.expect("answered").expect("free");
+        let forced = lock("forced", side).write().await.expect("free");
+        held.push((outer, inner, kept, forced));
+    }
+    cluster.begin_move(moving, 0, 1);
+    for (side, (outer, inner, kept, forced)) in held.into_iter().enumerate() {
+        let gives_up = async {
+            inner.unlock().await.expect("held");
+            outer.verify().await.expect("held");
+            outer.unlock().await.expect("held");
+            kept.unlock().await.expect("held");
+            let forcing = other.rw_lock(lock("forced", side).name()).expect("a good name");
+            assert!(forcing.force_unlock().await.expect("answered"));
+            timeout(LONG, forced.lost()).await.expect("told");
+        };
+        timeout(LONG, gives_up).await.expect("while the slot moves");
+        let asked = ["CLUSTER", "GETKEYSINSLOT", &moving.to_string(), "100"];
+        let there: Vec<String> = cluster.ask(side, &asked);
+        for (what, is_there) in [("twice", false), ("kept", true), ("forced", false)] {
+            let name = lock(what, side).name().to_owned();
+            assert_eq!(there.contains(&name), is_there, "{name}: {there:?}");
+        }
+        cluster.move_keys(moving, 0, 1);
+    }
+    cluster.end_move(moving, 0, 1);
+    for client in [client, other] {
+        assert!(client.shutdown(LONG).await.expect("in time").is_clean());
+    }
 }
 
 /// Somebody sleeps on a slot that moves: the sharded subscription moves along, so the unlock on the

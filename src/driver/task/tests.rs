@@ -94,7 +94,7 @@ fn hand_off() -> Command {
         to,
         lease: lease(),
         not_after: ServerTime(1),
-        announce: Announce { channel: "channel".into(), sharded: false, line: false },
+        announce: Announce { channel: "channel".into(), sharded: false, line: false, alone: false },
         line_first: false,
         hears: false,
     }
@@ -139,7 +139,8 @@ fn lease() -> LeaseMs {
 /// An acquire and a release.
 fn attempts() -> [Command; 2] {
     let field = "c:1".to_owned();
-    let announce = Announce { channel: "channel".into(), sharded: false, line: false };
+    let announce =
+        Announce { channel: "channel".into(), sharded: false, line: false, alone: false };
     let not_after = ServerTime(1);
     let acquire = Command::Acquire {
         name: name(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Call;
+use crate::backend::FailureKind;
 use crate::base::cell::HoldCell;
 use crate::base::error::Error;
 use crate::base::kind::Kind;
@@ -331,4 +332,31 @@ fn with_redisson_a_downgraded_lease_is_as_long_as_its_watchdog_time() {
     assert_eq!(lease.duration(), Config::DEFAULT_REDISSON_WATCHDOG);
     let half = Config::DEFAULT_REDISSON_WATCHDOG / 2;
     assert!(write.is_held(hand.now.plus(half)) && !write.is_held(hand.now.plus(2 * half)));
+}
+
+/// A reader has a key of its own, a writer has only the lock; what a clean-up owes names all.
+#[test]
+fn the_release_of_a_writer_names_the_lock_alone_while_its_slot_moves() {
+    for (share, alone) in [(Share::ONE, true), (Share::READ, false)] {
+        let mut hand = Hand::new();
+        let (request, cell) = hold(&mut hand, 1, share);
+        let names = |command: &Command| match command {
+            Command::Release { announce, .. } => (announce.line, announce.alone),
+            other => panic!("{other:?}"),
+        };
+        let release = hand.release(&cell, request);
+        let (op, command) = hand.take("release");
+        assert_eq!(names(&command), (true, false));
+        hand.refused(op, FailureKind::SlotMoving);
+        let (op, command) = hand.take("release");
+        assert_eq!(names(&command), (false, alone), "{share:?}");
+        hand.done(op, freed());
+        assert!(matches!(hand.answer(release), Answer::Done));
+        let (op, command) = hand.take("release");
+        assert_eq!(names(&command), (true, false), "owed");
+        hand.refused(op, FailureKind::SlotMoving);
+        let (op, command) = hand.take("release");
+        assert_eq!(names(&command), (false, alone), "{share:?}");
+        hand.done(op, Body::Release(Released::Gone));
+    }
 }

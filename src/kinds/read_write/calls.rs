@@ -5,6 +5,7 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::base::name::LockName;
+use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
 use crate::kinds::read_write::ACQUIRE;
 use crate::kinds::read_write::DOWNGRADE;
@@ -39,21 +40,20 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             call(&DOWNGRADE, keys, announce.add_to(args).with(&name.in_braces()))
         }
         Command::Release { name, field, share, announce, .. } => {
-            let keys = with_line(lock_and_reader(name, field), name, announce.line);
+            let keys = keys_of(name, field, announce);
             let args = announce.add_to(with_counts(words(field), *share));
             call(&RELEASE, keys, args.with(&name.in_braces()))
         }
         Command::ReleaseAt { name, field, free_at, most, announce } => {
-            let keys = with_line(lock_and_reader(name, field), name, announce.line);
+            let keys = keys_of(name, field, announce);
             let args = words(field).with_number(free_at.0).with_number(most.millis());
             call(&RELEASE_AT, keys, announce.add_to(args).with(&name.in_braces()))
         }
         Command::Renew { holds, not_after } => {
             let keys = holds.iter().fold(Words::default(), |keys, hold| {
                 let lock = hold.name.as_str();
-                // The timeout key of a hold that does not read is absent, and a cluster refuses
-                // scripts that name one key that is there and one that is not while it moves their
-                // slot. The script does not touch that key, so the lock stands in its place.
+                // The timeout key of a hold that does not read is absent (see `Announce::alone`). The
+                // script does not touch it, so the lock stands in its place.
                 match hold.share.shared {
                     0 => keys.with(lock).with(lock),
                     _ => keys.with(lock).with(&hold.name.reader_key(&hold.field)),
@@ -66,7 +66,7 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             call(&RENEW, keys, args)
         }
         Command::ForceRelease { name, expected, not_after, announce, client_channel } => {
-            let keys = with_line(lock_and_reader(name, expected), name, announce.line);
+            let keys = keys_of(name, expected, announce);
             let args = announce.add_to(words(expected).with_number(not_after.0));
             call(&FORCE_RELEASE, keys, args.with(&name.in_braces()).with(client_channel))
         }
@@ -85,6 +85,14 @@ fn words(first: &str) -> Words {
 
 fn lock_and_reader(name: &LockName, field: &str) -> Words {
     words(name.as_str()).with(&name.reader_key(field))
+}
+
+/// Of a command that gives up something of a hold.
+fn keys_of(name: &LockName, field: &str, announce: &Announce) -> Words {
+    if announce.alone {
+        return words(name.as_str());
+    }
+    with_line(lock_and_reader(name, field), name, announce.line)
 }
 
 fn with_line(keys: Words, name: &LockName, line: bool) -> Words {

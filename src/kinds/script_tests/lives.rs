@@ -529,7 +529,7 @@ impl Lives<'_> {
     fn announce(&mut self, hold: &Hold) -> Announce {
         let (profile, sharded) = self.ways[hold.client];
         let line = self.names_line();
-        Announce { channel: self.names[hold.name].channel(profile), sharded, line }
+        Announce { channel: self.names[hold.name].channel(profile), sharded, line, alone: false }
     }
 
     /// What was answered; none if nobody knows: it was executed or was not, and copies of it may
