@@ -51,6 +51,14 @@ pub(crate) enum What {
     Upgrade,
     /// A write that becomes a read.
     Downgrade,
+    /// Of latches.
+    SetCount,
+    /// For some time only.
+    SetCountFor,
+    CountDown,
+    Delete,
+    Count,
+    Wait,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,10 +76,12 @@ pub(crate) enum How {
     /// The future was dropped.
     Cancelled,
     Released,
+    /// A number, or 1 for yes and 0 for no.
+    Answered(u64),
     Failed(String),
 }
 
-const WHATS: [(What, &str); 10] = [
+const WHATS: [(What, &str); 16] = [
     (What::Lock, "lock"),
     (What::Try, "try_lock"),
     (What::TryFor, "try_lock_for"),
@@ -82,12 +92,19 @@ const WHATS: [(What, &str); 10] = [
     (What::DropGuard, "drop"),
     (What::Upgrade, "upgrade"),
     (What::Downgrade, "downgrade"),
+    (What::SetCount, "set_count"),
+    (What::SetCountFor, "set_count_for"),
+    (What::CountDown, "count_down"),
+    (What::Delete, "delete"),
+    (What::Count, "count"),
+    (What::Wait, "wait"),
 ];
 
 impl What {
     /// Whether it wants a hold that there is not yet.
     pub(crate) fn is_acquire(self) -> bool {
-        !matches!(self, Self::Nested | Self::Unlock | Self::DropGuard | Self::Downgrade)
+        let waits = matches!(self, Self::Lock | Self::TryFor | Self::Fixed | Self::Dropped);
+        waits || self.is_try()
     }
 
     /// Whether it is answered at once.
@@ -117,6 +134,7 @@ impl fmt::Display for Event {
                     How::Denied => f.write_str("denied"),
                     How::Cancelled => f.write_str("cancelled"),
                     How::Released => f.write_str("released"),
+                    How::Answered(number) => write!(f, "answered {number}"),
                     How::Failed(why) => write!(f, "failed {why}"),
                 }
             }
@@ -214,6 +232,7 @@ fn how<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<How> {
         "denied" => How::Denied,
         "cancelled" => How::Cancelled,
         "released" => How::Released,
+        "answered" => How::Answered(number(words)?),
         "failed" => How::Failed(words.next()?.to_owned()),
         _ => return None,
     })
@@ -249,8 +268,9 @@ mod tests {
             kind: LockKind::Pair,
         };
         let mut events = vec![call];
-        for how in [granted, How::Denied, How::Cancelled, How::Released, How::Failed("lost".into())]
-        {
+        let failed = How::Failed("lost".into());
+        let ends = [granted, How::Denied, How::Cancelled, How::Released, How::Answered(3), failed];
+        for how in ends {
             events.push(Event::End { op: 1, at: 4, how });
         }
         events.push(Event::Look { from: 5, to: 6, hold: hold.clone(), held: true, until: 9 });

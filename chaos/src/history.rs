@@ -8,6 +8,7 @@ use crate::event::How;
 use crate::event::What;
 use crate::kind::LockKind;
 use crate::kind::Share;
+use crate::kind::plain;
 use crate::store::Access;
 
 /// Nothing takes so long that is sent only once.
@@ -58,13 +59,13 @@ pub(crate) struct Breach {
     pub(crate) to: u64,
     /// Two servers may both have answered, for the same names.
     pub(crate) two_servers: bool,
-    /// Which ones; all of them if there are none.
+    /// Which ones, without generations; all of them if there are none.
     pub(crate) names: Vec<String>,
 }
 
 impl Breach {
     pub(crate) fn is_of(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|known| known == name)
+        self.names.is_empty() || self.names.iter().any(|known| known == plain(name))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which kinds of locks histories are about. What must be true of each is in `checks/kinds.rs`.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The kind of a name. Two kinds of one text are two names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,6 +10,7 @@ pub(crate) enum LockKind {
     Reentrant,
     ReadWrite,
     Semaphore,
+    Latch,
     /// Of tests: two may hold it at once.
     #[cfg(test)]
     Pair,
@@ -16,16 +18,22 @@ pub(crate) enum LockKind {
 
 /// How many permits each semaphore has.
 pub(crate) const PERMITS: u32 = 3;
+/// How long a latch may be there that is set for some time only.
+pub(crate) const LATCH_LIFE: Duration = Duration::from_millis(200);
+/// After so long, in ns, everybody goes on to the next latch, since no name should be used twice.
+pub(crate) const GENERATION: u64 = 250_000_000;
 
 impl LockKind {
     /// Those that a history may be about.
-    pub(crate) const DRAWN: &[Self] = &[Self::Reentrant, Self::ReadWrite, Self::Semaphore];
+    pub(crate) const DRAWN: &[Self] =
+        &[Self::Reentrant, Self::ReadWrite, Self::Semaphore, Self::Latch];
 
     fn word(self) -> &'static str {
         match self {
             Self::Reentrant => "reentrant",
             Self::ReadWrite => "read-write",
             Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
             #[cfg(test)]
             Self::Pair => "pair",
         }
@@ -58,12 +66,25 @@ impl Name {
         let (text, kind) = word.split_once(':')?;
         Some(Self { text: text.to_owned(), kind: LockKind::named(kind)? })
     }
+
+    /// As it is spelled at this time: latches have a new name for each generation.
+    pub(crate) fn spelled(&self, at: u64) -> String {
+        match self.kind {
+            LockKind::Latch => format!("{}.{}", self.text, at / GENERATION),
+            _ => self.text.clone(),
+        }
+    }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.text, self.kind)
     }
+}
+
+/// Without the generation.
+pub(crate) fn plain(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
 }
 
 /// How much of a lock somebody wants or has: levels or permits that let nobody else have them, and

@@ -20,6 +20,7 @@ use self::several::Several;
 use crate::event::now;
 use crate::history::Breach;
 use crate::history::Violation;
+use crate::place::Key;
 use crate::place::Kind;
 use crate::place::Place;
 use crate::place::Servers;
@@ -245,7 +246,7 @@ impl<'a> Nemesis<'a> {
         let since = Instant::now();
         let mut held = false;
         while !held && since.elapsed() < UNTIL_HELD && self.server_up {
-            held = self.place.keys().iter().any(|key| key.holders().next().is_some());
+            held = self.place.keys().iter().any(Key::is_in_use);
         }
         let Servers::One(server) = &mut self.place.servers else { return };
         let from = now();

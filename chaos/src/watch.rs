@@ -113,7 +113,7 @@ impl Seen {
             let (what, limit) = key.limit(lease);
             let longest = key.holders().map(|field| field.left).chain([*left]).max();
             let too_long = |left| u128::try_from(left).is_ok_and(|left| left > limit.as_millis());
-            if *left < 0 || longest.is_some_and(too_long) {
+            if *left < 0 && !key.may_stay() || longest.is_some_and(too_long) {
                 wrong(format!(
                     "its key has {left} ms to live, and {what} is {limit:?}: {content:?}"
                 ));
@@ -184,6 +184,7 @@ fn is_allowed(key: &Key) -> bool {
         Content::Permits(_) => {
             key.holders().map(|field| field.count).sum::<u64>() <= u64::from(PERMITS)
         }
+        Content::Latch(count) => *count > 0,
         Content::Beside(_) => true,
         Content::Other(_) => false,
     }
@@ -276,12 +277,15 @@ mod tests {
             key("f", 12_001, Content::Beside(LINE)),
             key("g", -1, Content::Beside(LINE)),
             key("h", 1, Content::Other("string".to_owned())),
+            key("latch", -1, Content::Latch(1)),
+            key("i", -1, Content::Latch(0)),
+            key("j", 201, Content::Latch(1)),
         ];
         let mut seen = Seen::default();
         seen.take(&keys, Duration::from_millis(300));
         let names: String =
             seen.violations.iter().map(|violation| violation.name.as_str()).collect();
-        assert_eq!((names.as_str(), seen.keys), ("bcdefgh", 10));
+        assert_eq!((names.as_str(), seen.keys), ("bcdefghij", 13));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the checks ask of each kind of lock. A kind adds a file here with its automaton, and its
 //! answers below.
 
+mod latch;
 #[cfg(test)]
 mod pair;
 mod read_write;
@@ -19,8 +20,15 @@ pub(super) trait Automaton: Clone + Default + Eq + std::hash::Hash {
     /// What it is after an operation; none if it would not have given that answer.
     fn after(&self, op: &Op) -> Option<Self>;
 
+    /// Which holds would have to end so that it allows this operation; of several choices, each.
+    fn in_the_way(&self, _op: &Op) -> Vec<Vec<usize>> {
+        Vec::new()
+    }
+
     /// Whether it is held by the hold with this number.
-    fn is_held_by(&self, hold: usize) -> bool;
+    fn is_held_by(&self, _hold: usize) -> bool {
+        false
+    }
 }
 
 impl LockKind {
@@ -29,6 +37,8 @@ impl LockKind {
         match self {
             Self::Reentrant => holds.len() <= 1,
             Self::ReadWrite => read_write::allows(holds, at),
+            // Nobody holds a latch.
+            Self::Latch => holds.is_empty(),
             Self::Semaphore => {
                 holds.iter().map(|hold| hold.share.exclusive).sum::<u32>() <= PERMITS
             }
@@ -43,6 +53,7 @@ impl LockKind {
             Self::Reentrant => order::<reentrant::Mutex>(ops),
             Self::ReadWrite => order::<read_write::ReadWrite>(ops),
             Self::Semaphore => order::<semaphore::Semaphore>(ops),
+            Self::Latch => order::<latch::Latch>(ops),
             #[cfg(test)]
             Self::Pair => order::<pair::Pair>(ops),
         }
@@ -54,6 +65,7 @@ impl LockKind {
             Self::Reentrant => "mutex",
             Self::ReadWrite => "read-write lock",
             Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
             #[cfg(test)]
             Self::Pair => "pair",
         }

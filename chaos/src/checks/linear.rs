@@ -5,6 +5,7 @@
 //! What was called and not answered may have happened at any time since, or never. A hold may end
 //! by itself once its validity is over, or in a breach.
 
+mod latches;
 mod search;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 use std::collections::HashSet;
 
 pub(super) use self::search::Found;
+pub(super) use self::search::Latch;
 pub(super) use self::search::Op;
 pub(super) use self::search::Step;
 pub(super) use self::search::order;
@@ -57,7 +59,11 @@ fn by_name(
     }
     let build = Build::new(history, holds);
     let all = |((kind, name), operations): ((LockKind, &str), Vec<&Operation>)| {
-        ((kind, name.to_owned()), build.all(&operations))
+        let ops = match kind {
+            LockKind::Latch => latches::all(history, name, &operations),
+            _ => build.all(&operations),
+        };
+        ((kind, name.to_owned()), ops)
     };
     names.into_iter().map(all).collect()
 }

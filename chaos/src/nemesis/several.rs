@@ -3,6 +3,8 @@
 use super::Nemesis;
 use crate::event::now;
 use crate::history::Breach;
+use crate::kind::LockKind;
+use crate::kind::Name;
 use crate::place::Kind;
 use crate::place::Servers;
 use crate::plan::Failover;
@@ -88,12 +90,15 @@ impl Nemesis<'_> {
 
     // ---- slots
 
+    /// Those whose slots are this node's. Where a latch is depends on its generation, so that any of
+    /// its servers may be meant.
     fn names_of(&mut self, node: usize) -> Vec<String> {
-        let names: Vec<String> = self.plan.names.iter().map(|name| name.text.clone()).collect();
-        let owned = names
-            .into_iter()
-            .filter(|name| self.slot_of(name).is_some_and(|(_, owner)| owner == node));
-        owned.collect()
+        let names = self.plan.names.clone();
+        let is_there = |name: &Name| {
+            let slot = self.slot_of(&name.text);
+            name.kind == LockKind::Latch || slot.is_some_and(|(_, owner)| owner == node)
+        };
+        names.into_iter().filter(is_there).map(|name| name.text).collect()
     }
 
     /// In a cluster: the slot of a name, and who has it.
@@ -110,7 +115,8 @@ impl Nemesis<'_> {
 
     pub(super) fn begin_move(&mut self, first: usize) {
         self.end_move();
-        let names: Vec<String> = self.plan.names.iter().map(|name| name.text.clone()).collect();
+        let spelled = |name: &Name| name.spelled(now());
+        let names: Vec<String> = self.plan.names.iter().map(spelled).collect();
         let mut found = names.iter().cycle().skip(first).take(names.len()).filter_map(|name| {
             let (slot, owner) = self.slot_of(name)?;
             [1, 2].contains(&owner).then(|| (name.clone(), slot, owner))

@@ -7,11 +7,15 @@ use redis::Connection;
 use redis::RedisResult;
 
 use super::ask;
+use crate::kind::LATCH_LIFE;
 
 /// How long something stays reserved at most, by the scripts.
 const RESERVATION: Duration = Duration::from_millis(1_500);
 /// How long a waiting line lives at most, by the scripts, and all that tells who waits in it.
 const LINE: Duration = Duration::from_secs(12);
+
+/// How long an operation is remembered at most: the outage limit, and 10 s.
+const OPERATION: Duration = Duration::from_secs(30 + 10);
 
 /// A key of ours that is no fence counter. Keys that belong to one lock are one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub(crate) enum Content {
     ReadWrite(Vec<Field>),
     /// The permits of a semaphore, reserved ones included.
     Permits(Vec<Field>),
+    /// A latch and its count.
+    Latch(u64),
     /// What tells who waits, or that a key is of some kind: it lives so long at most.
     Beside(Duration),
     /// Of another type.
@@ -52,19 +58,31 @@ impl Key {
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Field> {
         let fields = match &self.content {
             Content::Lock(fields) | Content::ReadWrite(fields) | Content::Permits(fields) => fields,
-            Content::Beside(_) | Content::Other(_) => &[][..],
+            _ => &[][..],
         };
         fields.iter().filter(|field| field.count > 0 && field.left > 0)
     }
 
-    /// Not there any more when all clients have ended, and their leases.
+    /// Something would be lost with it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        matches!(self.content, Content::Latch(_)) || self.holders().next().is_some()
+    }
+
+    /// Not there any more when all clients have ended, and their leases. Nobody may have counted a
+    /// latch down.
     pub(crate) fn must_go(&self) -> bool {
-        !matches!(self.content, Content::Beside(_))
+        !matches!(self.content, Content::Beside(_) | Content::Latch(_))
+    }
+
+    /// Whether it may be without a time to live.
+    pub(crate) fn may_stay(&self) -> bool {
+        matches!(self.content, Content::Latch(_))
     }
 
     /// What it is, and how long it may live.
     pub(crate) fn limit(&self, lease: Duration) -> (&'static str, Duration) {
         match &self.content {
+            Content::Latch(_) => ("a latch", LATCH_LIFE),
             Content::Beside(limit) => ("a line", *limit),
             // The time to live of a reservation is not shortened when it is taken up.
             Content::ReadWrite(_) | Content::Permits(_) => ("a lease", lease.max(RESERVATION)),
@@ -76,15 +94,21 @@ impl Key {
 
 /// All of them at one moment, with the time of the server in ms.
 const KEYS: &str = "
-local found, time = {}, redis.call('TIME')
+local found, time, operations = {}, redis.call('TIME'), nil
 for _, key in ipairs(redis.call('KEYS', '*')) do
-  if string.sub(key, 1, 20) ~= 'redisson_lock_fence:' then
+  if string.sub(key, 1, 17) == 'redisson_latch_op' then
+    -- There may be thousands.
+    local left = redis.call('PTTL', key)
+    operations = operations or {key, left, 'operation', {}}
+    if left == -1 or operations[2] > -1 and left > operations[2] then operations[2] = left end
+  elseif string.sub(key, 1, 20) ~= 'redisson_lock_fence:' then
     local left, kind, content = redis.call('PTTL', key), redis.call('TYPE', key).ok, {}
     if kind == 'hash' then content = redis.call('HGETALL', key) end
     if kind == 'zset' then content = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
     if left ~= -2 then found[#found + 1] = {key, left, kind, content} end
   end
 end
+found[#found + 1] = operations
 return {time[1] * 1000 + math.floor(time[2] / 1000), found}";
 
 /// Name, time to live, type, and of hashes and sorted sets the pairs in them.
@@ -113,6 +137,7 @@ fn key((name, left, kind, pairs): Found, time: i64, readers: &BTreeMap<String, i
         // It lives for as long as permits or a line do.
         "hash" if mode == Some("semaphore") && pairs.len() == 1 => Some(LINE + RESERVATION),
         "string" => name.contains(READER).then_some(LINE),
+        "operation" => Some(OPERATION),
         _ => None,
     };
     let permits_of = name.strip_prefix('{').and_then(|rest| rest.strip_suffix("}:timeout"));
@@ -121,6 +146,10 @@ fn key((name, left, kind, pairs): Found, time: i64, readers: &BTreeMap<String, i
         ("zset", _, Some(name)) => {
             let (name, content) = (name.to_owned(), Content::Permits(permits(&pairs, time)));
             return Key { name, left, content };
+        }
+        ("hash", Some("latch"), _) => {
+            let count = pairs.iter().find(|(field, _)| field == "count");
+            Content::Latch(count.and_then(|(_, count)| count.parse().ok()).unwrap_or(0))
         }
         ("hash", Some("read" | "write"), _) => {
             Content::ReadWrite(reads_and_writes(&name, left, &pairs, readers))
@@ -206,6 +235,8 @@ mod tests {
                 ("{d}:timeout", 9, "zset", &[("c:5:2:3:1", "104"), ("c:5:2:3:2", "104")]),
                 ("redisson_lock_line__{a}", 9, "zset", &[("c:9", "1")]),
                 ("e", 9, "list", &[]),
+                ("f", -1, "hash", &[("kind", "latch"), ("count", "2")]),
+                ("redisson_latch_op:{f}:c:1", 9, "operation", &[]),
             ],
             100,
         );
@@ -220,6 +251,8 @@ mod tests {
             Content::Permits(vec![field("c:5", 2, true, 4)]),
             Content::Beside(LINE),
             Content::Other("list []".to_owned()),
+            Content::Latch(2),
+            Content::Beside(OPERATION),
         ];
         assert_eq!(contents, expected);
         // A reader whose key is gone is dead, and a reservation is nobody's.

@@ -1,6 +1,7 @@
 //! One task of a worker: acquires, nests, writes to the store, releases. What is done to a lock of
 //! some kind is in a file for it.
 
+mod latch;
 mod read_write;
 mod reentrant;
 mod semaphore;
@@ -66,6 +67,7 @@ impl<'a> Task<'a> {
             LockKind::Reentrant => self.reentrant(&name).await,
             LockKind::ReadWrite => self.read_write(&name).await,
             LockKind::Semaphore => self.semaphore(&name).await,
+            LockKind::Latch => self.latch(&name).await,
             #[cfg(test)]
             LockKind::Pair => Ok(()),
         };

@@ -45,6 +45,11 @@ impl Automaton for Pair {
         }
     }
 
+    fn in_the_way(&self, op: &Op) -> Vec<Vec<usize>> {
+        let is_grant = matches!(op.step, Step::Grant { .. });
+        self.depths.keys().filter(|_| is_grant).map(|hold| vec![*hold]).collect()
+    }
+
     fn is_held_by(&self, hold: usize) -> bool {
         self.depths.contains_key(&hold)
     }

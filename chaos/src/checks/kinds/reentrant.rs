@@ -40,6 +40,11 @@ impl Automaton for Mutex {
         }
     }
 
+    fn in_the_way(&self, op: &Op) -> Vec<Vec<usize>> {
+        let is_grant = matches!(op.step, Step::Grant { .. });
+        self.holder.filter(|_| is_grant).map(|holder| vec![holder]).into_iter().collect()
+    }
+
     fn is_held_by(&self, hold: usize) -> bool {
         self.holder == Some(hold)
     }

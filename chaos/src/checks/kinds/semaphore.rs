@@ -40,6 +40,20 @@ impl Automaton for Semaphore {
         }
     }
 
+    fn in_the_way(&self, op: &Op) -> Vec<Vec<usize>> {
+        let Step::Grant { share, .. } = op.step else { return Vec::new() };
+        // There are no more holds than permits.
+        let choices = (0..1_u32 << self.permits.len()).map(|chosen| {
+            let holds = self.permits.keys().enumerate();
+            holds.filter(|(at, _)| chosen >> at & 1 == 1).map(|(_, hold)| *hold).collect()
+        });
+        let makes_room = |holds: &Vec<usize>| {
+            let rest = self.permits.iter().filter(|(hold, _)| !holds.contains(hold));
+            rest.map(|(_, has)| has).sum::<u32>() + share.exclusive <= PERMITS
+        };
+        choices.filter(makes_room).collect()
+    }
+
     fn is_held_by(&self, hold: usize) -> bool {
         self.permits.contains_key(&hold)
     }

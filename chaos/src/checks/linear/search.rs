@@ -1,5 +1,6 @@
 //! The search itself.
 
+use std::collections::HashMap;
 use std::collections::HashSet;
 
 use crate::checks::kinds::Automaton;
@@ -8,7 +9,7 @@ use crate::kind::LockKind;
 use crate::kind::Share;
 
 /// Steps after which it is given up.
-const BUDGET: u64 = 2_000_000;
+const BUDGET: u64 = 500_000;
 
 /// What an operation does to the lock. Holds are numbers; each is granted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,44 @@ pub(in crate::checks) enum Step {
         share: Share,
         beside: Option<usize>,
     },
+    Latch(Latch),
+}
+
+/// What is done to a latch, with the answer if there was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::checks) enum Latch {
+    /// `number` tells it from others.
+    Set {
+        number: usize,
+        count: u64,
+        done: Option<bool>,
+    },
+    Down {
+        left: Option<u64>,
+    },
+    Delete {
+        done: Option<bool>,
+    },
+    /// Somebody was told this count; for a wait that has ended it is 0.
+    Count(u64),
+    /// The time of the latch that was set with this number is over.
+    Over(usize),
+    /// The server lost its data.
+    Forgotten,
+}
+
+impl Latch {
+    /// For another checker: the step, a number, the count, and the answer.
+    fn words(self) -> (&'static str, usize, u64, Option<u64>) {
+        match self {
+            Self::Set { number, count, done } => ("set", number, count, done.map(u64::from)),
+            Self::Down { left } => ("down", 0, 0, left),
+            Self::Delete { done } => ("delete", 0, 0, done.map(u64::from)),
+            Self::Count(count) => ("count", 0, count, None),
+            Self::Over(number) => ("over", number, 0, None),
+            Self::Forgotten => ("forgotten", 0, 0, None),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -51,7 +90,8 @@ pub(in crate::checks) struct Op {
 impl Op {
     /// For another checker: the name, the step, its hold, the token of a grant, when it was called
     /// and ended (-: it need not happen), whether it certainly happened, the kind of the lock, how
-    /// much of it, and the hold of the same owner beside it (-: none).
+    /// much of it, and the hold of the same owner beside it (-: none). Of a latch: the count, and the
+    /// answer (-: none).
     pub(in crate::checks) fn line(&self, name: &str, kind: LockKind) -> String {
         let (mut token, mut near) = (0, None);
         let (step, hold, share) = match self.step {
@@ -67,6 +107,11 @@ impl Op {
             Step::Deny { share, beside } => {
                 near = beside;
                 ("deny", 0, share)
+            }
+            Step::Latch(step) => {
+                let (step, number, count, answer) = step.words();
+                near = answer.and_then(|answer| usize::try_from(answer).ok());
+                (step, number, Share::levels(u32::try_from(count).unwrap_or(u32::MAX)))
             }
         };
         let or_none = |number: Option<u64>| number.map_or("-".to_owned(), |it| it.to_string());
@@ -84,10 +129,18 @@ impl Op {
     }
 
     /// It frees something at any time from now on, or never. All that it does to others is to make
-    /// room, so that it is tried only where an operation that must happen cannot be next.
+    /// room, so that it is tried only where another operation needs that.
     fn is_end_in_the_background(&self) -> bool {
         let ends = matches!(self.step, Step::Release(_) | Step::Gone(_) | Step::Downgrade(_));
         ends && self.ended == NEVER
+    }
+
+    /// Of a grant.
+    fn token(&self) -> Option<u64> {
+        match self.step {
+            Step::Grant { token, .. } => Some(token),
+            _ => None,
+        }
     }
 
     fn hold(&self) -> Option<usize> {
@@ -98,7 +151,7 @@ impl Op {
             | Step::Downgrade(hold)
             | Step::Release(hold)
             | Step::Gone(hold) => Some(hold),
-            Step::Deny { .. } => None,
+            Step::Deny { .. } | Step::Latch(_) => None,
         }
     }
 }
@@ -115,8 +168,27 @@ pub(in crate::checks) enum Found {
 
 /// `ops` by the times of their calls.
 pub(in crate::checks) fn order<A: Automaton>(ops: &[Op]) -> Found {
-    let done = vec![false; ops.len()];
-    let mut search = Search { ops, done, seen: HashSet::new(), steps: 0, farthest: 0, stuck: 0 };
+    let mut of_hold: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (index, op) in ops.iter().enumerate() {
+        if let Some(hold) = op.hold() {
+            of_hold.entry(hold).or_default().push(index);
+        }
+    }
+    let mut grants: Vec<(u64, usize)> =
+        ops.iter().enumerate().filter_map(|(index, op)| Some((op.token()?, index))).collect();
+    grants.sort_unstable();
+    let mut search = Search {
+        ops,
+        of_hold,
+        grants: grants.into_iter().map(|(_, index)| index).collect(),
+        granted: 0,
+        done: vec![false; ops.len()],
+        seen: HashSet::new(),
+        placed: 0,
+        steps: 0,
+        farthest: 0,
+        stuck: 0,
+    };
     match search.from(0, A::default()) {
         Some(true) => Found::Order,
         Some(false) => Found::Nothing { stuck: search.stuck },
@@ -126,9 +198,17 @@ pub(in crate::checks) fn order<A: Automaton>(ops: &[Op]) -> Found {
 
 struct Search<'a, A> {
     ops: &'a [Op],
+    /// Which of them are about a hold.
+    of_hold: HashMap<usize, Vec<usize>>,
+    /// The grants in the order of their tokens, which is the only one that there can be, and how many
+    /// of them are done.
+    grants: Vec<usize>,
+    granted: usize,
     done: Vec<bool>,
     /// Where it has been in vain: the first that is not done, those done beyond it, and the lock.
+    /// Whether a hold has ended in the background is seen from the lock.
     seen: HashSet<(usize, Vec<usize>, A)>,
+    placed: usize,
     steps: u64,
     farthest: usize,
     stuck: usize,
@@ -137,7 +217,9 @@ struct Search<'a, A> {
 impl<A: Automaton> Search<'_, A> {
     /// Whether the rest can be put in order; none: given up.
     fn from(&mut self, mut first: usize, lock: A) -> Option<bool> {
-        while first < self.ops.len() && self.done[first] {
+        while first < self.ops.len()
+            && (self.done[first] || self.ops[first].is_end_in_the_background())
+        {
             first += 1;
         }
         self.steps += 1;
@@ -146,31 +228,25 @@ impl<A: Automaton> Search<'_, A> {
         }
         let (candidates, most_urgent) = self.candidates(first);
         let Some(most_urgent) = most_urgent else { return Some(true) };
-        let beyond = (first..self.ops.len()).filter(|index| self.done[*index]).collect();
-        let key = (first, beyond, lock);
+        let is_done =
+            |index: &usize| self.done[*index] && !self.ops[*index].is_end_in_the_background();
+        let key = (first, (first..self.ops.len()).filter(is_done).collect(), lock);
         if self.seen.contains(&key) {
             return Some(false);
         }
-        let placed = self.done.iter().filter(|done| **done).count();
-        if placed >= self.farthest {
-            (self.farthest, self.stuck) = (placed, most_urgent);
+        if self.placed >= self.farthest {
+            (self.farthest, self.stuck) = (self.placed, most_urgent);
         }
-        let mut frees = false;
+        let limit = self.ops[most_urgent].ended;
         for index in candidates {
-            let op = &self.ops[index];
-            if op.is_end_in_the_background() && !frees {
-                continue;
+            for (next, marked) in self.ways_to(index, &key.2, limit) {
+                self.mark(&marked, true);
+                let found = self.from(first, next)?;
+                if found {
+                    return Some(true);
+                }
+                self.mark(&marked, false);
             }
-            let next = key.2.after(op);
-            frees |= next.is_none() || !op.strict;
-            let Some(next) = next else { continue };
-            let Some(dead) = self.dead(index, &key.2, &next) else { continue };
-            self.mark(index, &dead, true);
-            let found = self.from(first, next)?;
-            if found {
-                return Some(true);
-            }
-            self.mark(index, &dead, false);
         }
         self.seen.insert(key);
         Some(false)
@@ -182,7 +258,7 @@ impl<A: Automaton> Search<'_, A> {
         let (mut sure, mut open, mut urgent) = (Vec::new(), Vec::new(), None);
         let mut limit = NEVER;
         for (index, op) in self.ops.iter().enumerate().skip(first) {
-            if self.done[index] {
+            if self.done[index] || op.is_end_in_the_background() {
                 continue;
             }
             if op.called > limit {
@@ -201,22 +277,83 @@ impl<A: Automaton> Search<'_, A> {
         (sure, urgent)
     }
 
+    /// What the lock may be after this operation, and what is done then: as it is, or after holds
+    /// have ended in the background that are in its way.
+    fn ways_to(&self, index: usize, lock: &A, limit: u64) -> Vec<(A, Vec<usize>)> {
+        let op = &self.ops[index];
+        let mut ways: Vec<(A, Vec<usize>)> = Vec::new();
+        if op.token().is_some() && self.grants[self.granted] != index {
+            return ways;
+        }
+        ways.extend(self.then(index, (lock.clone(), Vec::new())));
+        let mut ends = if ways.is_empty() { lock.in_the_way(op) } else { Vec::new() };
+        // What may come to nothing does if its own hold has ended.
+        ends.extend(
+            op.hold().filter(|hold| !op.strict && lock.is_held_by(*hold)).map(|it| vec![it]),
+        );
+        for holds in ends {
+            for downgrades in [false, true] {
+                let Some(free) = self.end(&holds, downgrades, lock, limit) else { continue };
+                if free.1.contains(&index) {
+                    ways.push(free);
+                } else {
+                    ways.extend(self.then(index, free));
+                }
+            }
+        }
+        ways
+    }
+
+    /// One more operation, if the lock allows it there.
+    fn then(&self, index: usize, (lock, mut marked): (A, Vec<usize>)) -> Option<(A, Vec<usize>)> {
+        let next = lock.after(&self.ops[index])?;
+        marked.extend(self.dead(index, &lock, &next)?);
+        marked.push(index);
+        Some((next, marked))
+    }
+
+    /// Ends these holds in the background, or makes them reads, as far as there is an operation that
+    /// may do so now.
+    fn end(
+        &self,
+        holds: &[usize],
+        downgrades: bool,
+        lock: &A,
+        limit: u64,
+    ) -> Option<(A, Vec<usize>)> {
+        let mut free = (lock.clone(), Vec::new());
+        for hold in holds {
+            let may = |index: &&usize| {
+                let (op, done) = (&self.ops[**index], self.done[**index]);
+                let is_downgrade = matches!(op.step, Step::Downgrade(_));
+                let is_end = op.is_end_in_the_background() && is_downgrade == downgrades;
+                is_end && !done && op.called <= limit
+            };
+            let end = self.of_hold[hold].iter().filter(may);
+            free = end.map(|index| self.then(*index, free.clone())).find_map(|it| it)?;
+        }
+        Some(free)
+    }
+
     /// With its hold over, nothing of it can happen any more: which operations that makes void;
     /// none if one of them did happen.
     fn dead(&self, index: usize, before: &A, after: &A) -> Option<Vec<usize>> {
         let is_over = |hold: &usize| before.is_held_by(*hold) && !after.is_held_by(*hold);
         let Some(over) = self.ops[index].hold().filter(is_over) else { return Some(Vec::new()) };
-        let rest = self.ops.iter().enumerate();
-        let rest = rest
-            .filter(|(other, op)| *other != index && !self.done[*other] && op.hold() == Some(over));
-        let rest: Vec<usize> = rest.map(|(other, _)| other).collect();
+        let rest = self.of_hold[&over].iter().copied();
+        let rest: Vec<usize> = rest.filter(|other| *other != index && !self.done[*other]).collect();
         rest.iter().all(|other| !self.ops[*other].strict).then_some(rest)
     }
 
-    fn mark(&mut self, index: usize, dead: &[usize], done: bool) {
-        self.done[index] = done;
-        for index in dead {
+    fn mark(&mut self, marked: &[usize], done: bool) {
+        for index in marked {
             self.done[*index] = done;
+        }
+        let granted = marked.iter().filter(|index| self.ops[**index].token().is_some()).count();
+        if done {
+            (self.placed, self.granted) = (self.placed + marked.len(), self.granted + granted);
+        } else {
+            (self.placed, self.granted) = (self.placed - marked.len(), self.granted - granted);
         }
     }
 }
