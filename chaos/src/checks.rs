@@ -7,11 +7,13 @@
 //! | `fences` | later grants have larger tokens |
 //! | `linear` | there is an order in which a lock of that kind would have given these answers |
 //! | `keys` | a guard is never valid for longer than its key on the server |
+//! | `flights` | a caller of a single flight is given a value that was there between call and answer |
 //! | `updates` | no update is lost while its writer holds; none at all where tokens are checked |
 
 mod claims;
 mod exclusion;
 mod fences;
+mod flights;
 mod keys;
 mod kinds;
 mod linear;
@@ -39,6 +41,8 @@ pub(crate) struct Verdict {
     pub(crate) denials: u64,
     /// Samples of keys that were compared with what the guard had said.
     pub(crate) samples: u64,
+    /// Values that were given to callers who had not computed them.
+    pub(crate) values: u64,
     /// Names whose search for an order was given up.
     pub(crate) undecided: u64,
     /// What the search for an order was about, a line for each operation, for another checker.
@@ -57,6 +61,7 @@ pub(crate) fn check(history: &History) -> Verdict {
     keys::check(history, &holds, &mut verdict);
     linear::check(history, &holds, &mut verdict);
     updates::check(history, &holds, &mut verdict);
+    flights::check(history, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
     verdict
 }

@@ -51,6 +51,8 @@ pub(crate) enum What {
     Upgrade,
     /// A write that becomes a read.
     Downgrade,
+    /// Of a single flight: it is granted to who computes, and answered with a value to others.
+    Run,
     /// Of latches.
     SetCount,
     /// For some time only.
@@ -81,7 +83,7 @@ pub(crate) enum How {
     Failed(String),
 }
 
-const WHATS: [(What, &str); 16] = [
+const WHATS: [(What, &str); 17] = [
     (What::Lock, "lock"),
     (What::Try, "try_lock"),
     (What::TryFor, "try_lock_for"),
@@ -92,6 +94,7 @@ const WHATS: [(What, &str); 16] = [
     (What::DropGuard, "drop"),
     (What::Upgrade, "upgrade"),
     (What::Downgrade, "downgrade"),
+    (What::Run, "run"),
     (What::SetCount, "set_count"),
     (What::SetCountFor, "set_count_for"),
     (What::CountDown, "count_down"),
@@ -104,7 +107,7 @@ impl What {
     /// Whether it wants a hold that there is not yet.
     pub(crate) fn is_acquire(self) -> bool {
         let waits = matches!(self, Self::Lock | Self::TryFor | Self::Fixed | Self::Dropped);
-        waits || self.is_try()
+        waits || self.is_try() || self == Self::Run
     }
 
     /// Whether it is answered at once.

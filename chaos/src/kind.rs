@@ -11,6 +11,7 @@ pub(crate) enum LockKind {
     ReadWrite,
     Semaphore,
     Latch,
+    Flight,
     /// Of tests: two may hold it at once.
     #[cfg(test)]
     Pair,
@@ -26,7 +27,7 @@ pub(crate) const GENERATION: u64 = 250_000_000;
 impl LockKind {
     /// Those that a history may be about.
     pub(crate) const DRAWN: &[Self] =
-        &[Self::Reentrant, Self::ReadWrite, Self::Semaphore, Self::Latch];
+        &[Self::Reentrant, Self::ReadWrite, Self::Semaphore, Self::Latch, Self::Flight];
 
     fn word(self) -> &'static str {
         match self {
@@ -34,6 +35,7 @@ impl LockKind {
             Self::ReadWrite => "read-write",
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
+            Self::Flight => "flight",
             #[cfg(test)]
             Self::Pair => "pair",
         }
@@ -53,6 +55,9 @@ impl fmt::Display for LockKind {
         f.write_str(self.word())
     }
 }
+
+/// How old a value may be that a single flight computes, in us.
+pub(crate) const FRESH: u64 = 30_000;
 
 /// A name and its kind, written `text:kind`.
 #[derive(Debug, Clone, PartialEq, Eq)]

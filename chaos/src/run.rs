@@ -52,7 +52,7 @@ struct Wanted {
 }
 
 const USAGE: &str = "chaos wants --histories N, --seed N or --seeds A..B, --on single|aof|sentinel|cluster|all, \
-                     --kind reentrant|read-write|semaphore, --at-once N, --keep";
+                     --kind reentrant|read-write|semaphore|latch|flight, --at-once N, --keep";
 
 impl Wanted {
     fn read(words: &[String]) -> Option<Self> {

@@ -48,6 +48,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Counter {
     version: u64,
+    /// When it was last written.
+    written: u64,
     token: u64,
 }
 
@@ -84,10 +86,21 @@ impl Store {
         }
     }
 
+    fn look(&self, name: &str) -> String {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = state.counters.get(&(Which::Fenced, name.to_owned()));
+        let (version, written) = counter.map_or((0, 0), |it| (it.version, it.written));
+        format!("{version} {}\n", now().saturating_sub(written) / 1_000)
+    }
+
     /// `t|f NAME HOLD TOKEN` reads, and `t|f NAME HOLD TOKEN VERSION` writes on top of that
-    /// version. The answer is the version, or `no`.
+    /// version. The answer is the version, or `no`. `l NAME` looks at the counter that checks tokens,
+    /// without one: the answer is the version, and how old it is in us.
     fn answer(&self, line: &str) -> Option<String> {
         let words: Vec<&str> = line.split(' ').collect();
+        if let ["l", name] = words[..] {
+            return Some(self.look(name));
+        }
         let which = if *words.first()? == "f" { Which::Fenced } else { Which::Trusting };
         let (name, hold) = ((*words.get(1)?).to_owned(), (*words.get(2)?).to_owned());
         let token = words.get(3)?.parse().ok()?;
@@ -100,7 +113,9 @@ impl Store {
             // Reading counts too: what was read may not be written over by somebody with a smaller
             // token.
             counter.token = token;
-            counter.version += u64::from(base.is_some());
+            if base.is_some() {
+                (counter.version, counter.written) = (version + 1, now());
+            }
         }
         let answer = if refused { "no\n".to_owned() } else { format!("{}\n", counter.version) };
         state.seen.push(Access { at: now(), which, name, hold, token, base, version, refused });
@@ -129,5 +144,7 @@ mod tests {
         );
         assert_eq!((seen[3].base, seen[3].version), (Some(0), 0));
         assert_eq!(store.answer("f a"), None);
+        assert!(ask("l a").starts_with("1 "), "{}", ask("l a"));
+        assert!(ask("l b").starts_with("0 "), "{}", ask("l b"));
     }
 }

@@ -1,5 +1,6 @@
 //! A process that takes and gives back locks, and writes down what it is told.
 
+mod asking;
 mod turn;
 
 use std::collections::HashMap;
@@ -126,8 +127,7 @@ struct Worker {
 impl Worker {
     async fn task(self: Arc<Self>, task: u32) -> Result<(), String> {
         let chance = Chance::new(self.settings.seed, Stream::Step, [u64::from(task), 0, 0]);
-        let mut task =
-            turn::Task::new(&self, task, chance).await.map_err(|error| error.to_string())?;
+        let mut task = turn::Task::new(&self, task, chance);
         while !self.stop.load(Ordering::Relaxed) {
             task.turn().await?;
         }

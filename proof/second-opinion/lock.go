@@ -11,15 +11,16 @@ const never = math.MaxInt64
 
 // operation is something that was done to a lock, or may have been done.
 type operation struct {
-	// step is grant, nest, leave, downgrade, release, gone (the hold ended by itself) or deny.
+	// step is grant, nest, leave, downgrade, release, gone (the hold ended by itself) or deny; of a latch: set, down,
+	// delete, count, over (its time is over) or forgotten (the server lost its data).
 	step string
-	// hold is a number for each hold. Each is granted once.
+	// hold is a number for each hold. Each is granted once. Of a latch: the call that has set it.
 	hold int
 	// token is that of a grant.
 	token uint64
-	// share is what is granted or refused, or all that the hold has afterwards.
+	// share is what is granted or refused, or all that the hold has afterwards; of a latch the count.
 	share share
-	// beside is the hold of the same owner that a grant or refusal is beside, or -1.
+	// beside is the hold of the same owner that a grant or refusal is beside, or -1; of a latch the answer.
 	beside int
 	called int64
 	// ended is never for what may have had no effect.
@@ -48,6 +49,8 @@ var kinds = map[string]lock{
 	"reentrant":  mutex{},
 	"read-write": readWrite{},
 	"semaphore":  semaphore{},
+	"latch":      latch{},
+	"flight":     mutex{},
 }
 
 // after gives every state that a lock may have after an operation.

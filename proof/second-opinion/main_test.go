@@ -79,6 +79,29 @@ func TestGoodAndBadHistories(t *testing.T) {
 			"a gone 0 0 15 - 0 read-write 0\na grant 1 2 20 30 1 read-write 1\n"},
 		{"a smaller token of a writer", false, "a grant 0 2 0 10 1 read-write 0+1\na release 0 0 11 12 1 read-write 0\n" +
 			"a grant 1 1 20 30 1 read-write 1\n"},
+
+		{"a latch", true, "a count 0 0 0 5 1 latch 0\na set 0 0 10 15 1 latch 2 1\na set 1 0 20 25 1 latch 3 0\n" +
+			"a down 0 0 30 35 1 latch 0 1\na down 0 0 40 45 1 latch 0 0\na count 0 0 50 55 1 latch 0\n" +
+			"a down 0 0 60 65 1 latch 0 0\na delete 0 0 70 75 1 latch 0 0\n"},
+		{"a wait that ends too early", false, "a set 0 0 0 5 1 latch 2 1\na down 0 0 10 15 1 latch 0 1\n" +
+			"a count 0 0 20 25 1 latch 0\n"},
+		{"a call that counts twice", false, "a set 0 0 0 5 1 latch 3 1\na down 0 0 10 15 1 latch 0 1\n"},
+		{"a latch that is set twice", false, "a set 0 0 0 5 1 latch 3 1\na set 1 0 10 15 1 latch 3 1\n"},
+		{"an unanswered call that has counted", true,
+			"a set 0 0 0 5 1 latch 3 1\na down 0 0 6 - 1 latch 0 -\na down 0 0 10 15 1 latch 0 1\n"},
+		{"an unanswered call that counts before it begins", false,
+			"a set 0 0 0 5 1 latch 3 1\na down 0 0 10 15 1 latch 0 1\na down 0 0 16 - 1 latch 0 -\n"},
+		{"a latch whose time is over", true,
+			"a set 0 0 0 5 1 latch 3 1\na over 0 0 20 - 0 latch 0\na count 0 0 30 35 1 latch 0\n"},
+		{"a latch whose time is not over yet", false,
+			"a set 0 0 0 5 1 latch 3 1\na over 0 0 40 - 0 latch 0\na count 0 0 30 35 1 latch 0\n"},
+		{"the time of another latch", false, "a set 0 0 0 5 1 latch 3 1\na over 7 0 20 - 0 latch 0\na count 0 0 30 35 1 latch 0\n"},
+		{"a latch that the server has forgotten", true,
+			"a set 0 0 0 5 1 latch 3 1\na forgotten 0 0 20 - 0 latch 0\na count 0 0 30 35 1 latch 0\n"},
+
+		{"two that compute at once", false, "a grant 0 1 0 10 1 flight\na grant 1 2 20 30 1 flight\n"},
+		{"one that computes after the other", true,
+			"a grant 0 1 0 10 1 flight\na release 0 0 11 - 0 flight 0\na grant 1 2 20 30 1 flight\n"},
 	} {
 		path := filepath.Join(t.TempDir(), "operations")
 		if err := os.WriteFile(path, []byte(full(history.lines)), 0o600); err != nil {

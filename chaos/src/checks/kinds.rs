@@ -35,7 +35,7 @@ impl LockKind {
     /// Whether all of these may be valid at this time.
     pub(super) fn allows(self, holds: &[&Hold], at: u64) -> bool {
         match self {
-            Self::Reentrant => holds.len() <= 1,
+            Self::Reentrant | Self::Flight => holds.len() <= 1,
             Self::ReadWrite => read_write::allows(holds, at),
             // Nobody holds a latch.
             Self::Latch => holds.is_empty(),
@@ -50,7 +50,7 @@ impl LockKind {
     /// Looks for an order of the operations, which are sorted by the times of their calls.
     pub(super) fn order(self, ops: &[Op]) -> Found {
         match self {
-            Self::Reentrant => order::<reentrant::Mutex>(ops),
+            Self::Reentrant | Self::Flight => order::<reentrant::Mutex>(ops),
             Self::ReadWrite => order::<read_write::ReadWrite>(ops),
             Self::Semaphore => order::<semaphore::Semaphore>(ops),
             Self::Latch => order::<latch::Latch>(ops),
@@ -66,6 +66,7 @@ impl LockKind {
             Self::ReadWrite => "read-write lock",
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
+            Self::Flight => "single flight",
             #[cfg(test)]
             Self::Pair => "pair",
         }

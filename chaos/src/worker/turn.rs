@@ -1,12 +1,13 @@
 //! One task of a worker: acquires, nests, writes to the store, releases. What is done to a lock of
 //! some kind is in a file for it.
 
+mod flight;
 mod latch;
 mod read_write;
 mod reentrant;
 mod semaphore;
 
-use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis_reentrant_lock::Error;
@@ -14,14 +15,12 @@ use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::NotAcquired;
 use redis_reentrant_lock::Result;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::io::BufReader;
-use tokio::net::UnixStream;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
+use self::flight::Cache;
 use super::Worker;
+use super::asking::Asking;
 use super::word;
 use crate::chance::Chance;
 use crate::event::Event;
@@ -36,7 +35,8 @@ pub(super) struct Task<'a> {
     worker: &'a Worker,
     number: u32,
     chance: Chance,
-    store: BufReader<UnixStream>,
+    store: Asking,
+    cache: Arc<Cache>,
 }
 
 /// A lock, and how much of it is wanted.
@@ -55,9 +55,10 @@ trait Held {
 }
 
 impl<'a> Task<'a> {
-    pub(super) async fn new(worker: &'a Worker, number: u32, chance: Chance) -> io::Result<Self> {
-        let store = BufReader::new(UnixStream::connect(&worker.settings.store).await?);
-        Ok(Self { worker, number, chance, store })
+    pub(super) fn new(worker: &'a Worker, number: u32, chance: Chance) -> Self {
+        let store = || Asking::new(worker.settings.store.clone());
+        let cache = Arc::new(Cache::new(store()));
+        Self { worker, number, chance, store: store(), cache }
     }
 
     /// One hold, or an attempt at one.
@@ -68,6 +69,7 @@ impl<'a> Task<'a> {
             LockKind::ReadWrite => self.read_write(&name).await,
             LockKind::Semaphore => self.semaphore(&name).await,
             LockKind::Latch => self.latch(&name).await,
+            LockKind::Flight => self.flight(&name).await,
             #[cfg(test)]
             LockKind::Pair => Ok(()),
         };
@@ -123,19 +125,22 @@ impl<'a> Task<'a> {
         result: Result<Result<G, NotAcquired>>,
         levels: u32,
     ) -> Option<G> {
-        let (how, guard) = match result {
+        let how = match result {
             Ok(Ok(held)) => {
-                let guard = held.guard();
-                let until = guard.valid_until().as_boot_nanos();
-                let (hold, token, count) =
-                    (guard.hold_id(), guard.fencing_token(), guard.hold_count());
-                (How::Granted { hold, token, count, levels, until }, Some(held))
+                self.log_grant(op, held.guard(), levels);
+                return Some(held);
             }
-            Ok(Err(_)) => (How::Denied, None),
-            Err(error) => (self.failed(&error), None),
+            Ok(Err(_)) => How::Denied,
+            Err(error) => self.failed(&error),
         };
         self.worker.log.end(op, how);
-        guard
+        None
+    }
+
+    fn log_grant(&self, op: u64, guard: &Guard, levels: u32) {
+        let until = guard.valid_until().as_boot_nanos();
+        let (hold, token, count) = (guard.hold_id(), guard.fencing_token(), guard.hold_count());
+        self.worker.log.end(op, How::Granted { hold, token, count, levels, until });
     }
 
     fn failed(&self, error: &Error) -> How {
@@ -179,32 +184,29 @@ impl<'a> Task<'a> {
     }
 
     /// Reads a counter and writes to it on top of what was read, each only if the guard says that
-    /// the lock is held.
-    async fn write(&mut self, which: &str, name: &Name, guard: &Guard) {
+    /// the lock is held. Returns what the counter is then, if it was written.
+    async fn write(&mut self, which: &str, name: &Name, guard: &Guard) -> Option<u64> {
         let what = format!("{which} {} {} {}", name.text, guard.hold_id(), guard.fencing_token());
         if !self.worker.look(guard) {
-            return;
+            return None;
         }
-        let Some(version) = self.ask(&what).await else { return };
+        let version = self.ask(&what).await?;
         if self.chance.permille(200) {
             self.pause(2_000).await;
         }
-        if self.worker.look(guard) {
-            // A slow write. It may arrive when the hold is over, whatever the guard said before.
-            if self.chance.permille(30) {
-                self.pause(u64::try_from(self.worker.settings.lease.as_micros()).unwrap_or(0))
-                    .await;
-            }
-            self.ask(&format!("{what} {version}")).await;
+        if !self.worker.look(guard) {
+            return None;
         }
+        // A slow write. It may arrive when the hold is over, whatever the guard said before.
+        if self.chance.permille(30) {
+            self.pause(u64::try_from(self.worker.settings.lease.as_micros()).unwrap_or(0)).await;
+        }
+        self.ask(&format!("{what} {version}")).await
     }
 
     /// None: refused, or the store is gone.
     async fn ask(&mut self, what: &str) -> Option<u64> {
-        self.store.get_mut().write_all(format!("{what}\n").as_bytes()).await.ok()?;
-        let mut line = String::new();
-        self.store.read_line(&mut line).await.ok()?;
-        line.trim().parse().ok()
+        self.store.ask(what).await.ok()?.parse().ok()
     }
 
     async fn pause(&mut self, most_us: u64) {

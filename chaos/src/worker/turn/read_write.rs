@@ -94,8 +94,8 @@ impl Task<'_> {
             let writes = share(&levels).exclusive > 0;
             match self.chance.below(10) {
                 // A counter protects its readers from nothing, so that only writers are told apart.
-                0..=1 if writes => self.write("t", name, levels[0].guard()).await,
-                2..=3 if writes => self.write("f", name, levels[0].guard()).await,
+                0..=1 if writes => drop(self.write("t", name, levels[0].guard()).await),
+                2..=3 if writes => drop(self.write("f", name, levels[0].guard()).await),
                 4..=5 => self.nest_access(lock, name, &mut levels, writes).await,
                 6 if writes && levels.len() == 1 => self.downgrade(name, &mut levels).await,
                 6 if !writes => self.upgrade(name, &levels).await,
@@ -165,7 +165,7 @@ impl Task<'_> {
         let Some(write) = self.granted(op, upgraded, 1) else { return };
         self.worker.look(write.guard());
         let which = *self.chance.pick(&["t", "f"]);
-        self.write(which, name, write.guard()).await;
+        let _written = self.write(which, name, write.guard()).await;
         self.release(name, write, Share::NOTHING).await;
     }
 }

@@ -73,8 +73,8 @@ impl Task<'_> {
         self.worker.look(&guards[0]);
         for _ in 0..*self.chance.pick(&[1, 1, 1, 2, 3, 5]) {
             match self.chance.below(10) {
-                0..=2 => self.write("t", name, &guards[0]).await,
-                3..=5 => self.write("f", name, &guards[0]).await,
+                0..=2 => drop(self.write("t", name, &guards[0]).await),
+                3..=5 => drop(self.write("f", name, &guards[0]).await),
                 6..=7 => {
                     if let Lock::Reentrant(lock) = lock {
                         self.nest(lock, name, &mut guards).await;
