@@ -16,5 +16,5 @@ pub(crate) async fn run<S: Service>(service: &S, name: &str, mode: Mode, count: 
         S::Lock::release(lock.acquire().await).await;
         times.push(now() - start);
     }
-    json!({ "ns": times })
+    json!({ "ns": times, "end": now() })
 }

@@ -48,7 +48,8 @@ cargo xtask <command>
   repeat N                 runs the integration tests N times
   bench [OPTION…]          this crate, the floors and other locks side by side, on one private server: table, JSON, plots.
                            --quick; --only uncontended,hand-over,one-name,processes,kept,distinct,hand-off,queue,drops,
-                           holds,line and, of what several hold at once, alone,readers,read-write,permits,many-permits,flight;
+                           holds,line and, of what several hold at once, alone,readers,read-write,permits,many-permits,
+                           flight,reads-held,permits-held,dead-readers;
                            --kinds current,floor-current,rlock,rueidislock,redisson,node-redisson,… ; those in Go, Java and
                            of npm where go, java (17) with mvn, node (20) with npm are; --blocks N (30); --threads N (2);
                            --out DIR (target/bench-report); --plots DIR: the plots there, too

@@ -131,6 +131,11 @@ impl Judge<'_> {
             self.figure_at_most("flight-1000", own, "looks of a process after it", 1.0);
             self.figure_at_most("flight-1000", own, "acquisitions after it", 0.0);
             self.figure_at_most("flight-1000", own, "last answer, ms", 50.0);
+            for load in ["reads-held", "permits-held"] {
+                self.figure_at_most(load, own, "bytes/hold", 600.0);
+                self.figure_at_most(load, own, "behind many / first", 1.1);
+            }
+            self.figure_at_most("dead-readers", own, "longest, s", 5.0);
         }
     }
 

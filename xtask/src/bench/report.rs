@@ -169,6 +169,8 @@ pub(crate) fn unit(load: &str) -> &'static str {
         "acquire-script" => "us at the server",
         "line, a thousand wait" => "scripts per hand-over",
         "line, the head is frozen" => "s until the next grant",
+        "reads-held" | "permits-held" => "us of one behind 10,000",
+        "dead-readers" => "s until the writer is done",
         "drops" => "ms until all are free",
         "holds" => "% of a core",
         _ => "grants/s",

@@ -11,17 +11,20 @@ use crate::servers::Server;
 
 use super::Plan;
 use super::figures::Sent;
+use super::figures::median;
 use super::figures::number;
 use super::fleet::Worker;
 use super::fleet::cpu_of;
 use super::fleet::memory_of;
 use super::programs::OWN;
 use super::programs::Programs;
+use super::programs::SHORT_LEASE;
 use super::programs::everybody;
 use super::report::Report;
 use super::report::Row;
 
 const PROCESSES: usize = 4;
+const MANY: u32 = 10_000;
 /// Long enough for the slowest to have all its waiters there.
 const QUEUES_UP: Duration = Duration::from_secs(1);
 
@@ -50,9 +53,17 @@ pub(crate) fn all(
     }
     let kinds = [OWN[0], OWN[1], "rlock", "async-redis-lock"];
     type Measure = fn(&Plan, &Programs, &Server, &'static str) -> Result<Row, String>;
-    for (load, measure) in [("drops", drops as Measure), ("holds", holds)] {
+    let loads: [(&str, &[&'static str], Measure); 5] = [
+        ("drops", &kinds, drops),
+        ("holds", &kinds, holds),
+        ("reads-held", &OWN, reads_held),
+        ("permits-held", &OWN, permits_held),
+        ("dead-readers", &OWN, dead_readers),
+    ];
+    for (load, kinds, measure) in loads {
         if plan.wants(load) {
-            for kind in plan.kinds(load, programs, &kinds, report) {
+            for kind in plan.kinds(load, programs, kinds, report) {
+                println!("{load}: {kind}");
                 report.add(measure(plan, programs, server, kind)?);
             }
         }
@@ -103,7 +114,6 @@ fn drops(
     server: &Server,
     kind: &'static str,
 ) -> Result<Row, String> {
-    println!("drops: {kind}");
     let mut worker = Worker::start(programs, kind, server)?;
     let mut connection = connect(server)?;
     let rounds = if plan.quick { 2 } else { 6 };
@@ -125,7 +135,7 @@ fn drops(
     }
     let mut row = Row::new("drops", kind, times.clone());
     row.figure("max ms", times.iter().copied().fold(0.0, f64::max));
-    row.figure("drop calls ms", super::figures::median(&dropping));
+    row.figure("drop calls ms", median(&dropping));
     row.figure("left", left);
     Ok(row)
 }
@@ -137,8 +147,7 @@ fn holds(
     server: &Server,
     kind: &'static str,
 ) -> Result<Row, String> {
-    println!("holds: {kind}");
-    let count = 10_000;
+    let count = MANY;
     let seconds = if plan.quick { 11 } else { 31 };
     let mut worker = Worker::start(programs, kind, server)?;
     let mut connection = connect(server)?;
@@ -162,6 +171,107 @@ fn holds(
     worker.ask(&json!({ "do": "drop" }))?;
     thread::sleep(Duration::from_secs(1));
     flush(&mut connection)?;
+    Ok(row)
+}
+
+/// Many reads of one name by one client.
+fn reads_held(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+) -> Result<Row, String> {
+    held_of_one_name(plan, programs, server, kind, "reads-held", "read")
+}
+
+/// Many permits of one semaphore by one client.
+fn permits_held(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+) -> Result<Row, String> {
+    held_of_one_name(plan, programs, server, kind, "permits-held", "permits")
+}
+
+/// What many holds of one name take of the client's memory, and what a grant takes among few and
+/// among many.
+fn held_of_one_name(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+    load: &str,
+    mode: &str,
+) -> Result<Row, String> {
+    let (mut few, mut many, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.blocks.min(5) {
+        let mut worker = Worker::start(programs, kind, server)?;
+        let mut hold = |count: u32, at_once: u32| {
+            let hold = json!({
+                "do": "hold", "name": format!("{load}:{}", worker.pid), "mode": mode,
+                "of": 4 * MANY, "want": 1, "count": count, "at_once": at_once, "one_name": true,
+            });
+            let memory = memory_of(worker.pid);
+            let answer = worker.ask(&hold)?;
+            let took = (number(&answer, "end") - number(&answer, "begin")) / 1_000.0;
+            Ok::<_, String>((took / f64::from(count), memory_of(worker.pid) - memory))
+        };
+        // Grown once, so that what the allocator keeps is not counted.
+        hold(100, 1)?;
+        few.push(hold(100, 1)?.0);
+        bytes.push(hold(MANY, 64)?.1 / f64::from(MANY));
+        many.push(hold(100, 1)?.0);
+        worker.ask(&json!({ "do": "drop" }))?;
+    }
+    let mut row = Row::new(load, kind, many.clone());
+    row.figure("us of one of the first 200", median(&few));
+    row.figure("us of one behind 10,000", median(&many));
+    let ratios: Vec<f64> = many.iter().zip(&few).map(|(many, few)| many / few).collect();
+    row.figure("behind many / first", median(&ratios));
+    row.figure("bytes/hold", median(&bytes));
+    flush(&mut connect(server)?)?;
+    Ok(row)
+}
+
+/// A writer asks while a live reader keeps the hash of many dead ones; then that one ends.
+fn dead_readers(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+) -> Result<Row, String> {
+    let mut connection = connect(server)?;
+    let (mut times, mut attempts) = (Vec::new(), Vec::new());
+    for _ in 0..plan.blocks.min(5) {
+        let mut live = Worker::start(programs, kind, server)?;
+        let mut writer = Worker::start(programs, kind, server)?;
+        let name = format!("dead-readers:{}", live.pid);
+        let read = |count: u32| {
+            json!({
+                "do": "hold", "name": name, "mode": "read", "count": count, "one_name": true,
+            })
+        };
+        live.ask(&read(1))?;
+        let mut dying = Worker::start(programs, SHORT_LEASE, server)?;
+        dying.ask(&read(MANY))?;
+        drop(dying);
+        // Each has a key of its own, which ends with its lease.
+        while keys_with_ttl(&mut connection)? > 10.0 {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let before = sent(&mut connection)?;
+        writer.tell(&json!({ "do": "pairs", "name": name, "mode": "write", "count": 1 }))?;
+        thread::sleep(Duration::from_millis(2));
+        let released = live.ask(&json!({ "do": "release" }))?;
+        let written = writer.answer()?;
+        attempts.push(sent(&mut connection)?.since(before).scripts);
+        times.push((number(&written, "end") - number(&released, "begin")) / 1e9);
+        flush(&mut connection)?;
+    }
+    let mut row = Row::new("dead-readers", kind, times.clone());
+    row.figure("longest, s", times.iter().copied().fold(0.0, f64::max));
+    row.figure("scripts", median(&attempts));
     Ok(row)
 }
 
