@@ -199,7 +199,7 @@ impl Engine {
     }
 
     /// Whether a message on the channel of a name reaches this record.
-    fn hears(&self, name_id: u64) -> bool {
+    pub(super) fn hears(&self, name_id: u64) -> bool {
         let known = self.queues.listener_of(name_id).and_then(NameRecord::known_channel);
         known.is_some_and(|known| self.subscriptions.is_confirmed(&known))
     }

@@ -293,7 +293,12 @@ impl Engine {
 
     /// Subscribes to the channel of a name that has a contender.
     pub(super) fn want_lock_channel(&mut self, name_id: u64) {
-        let name_id = self.queues.listen_for(&mut self.cx, name_id);
+        let (listener, is_new) = self.queues.listen_for(&mut self.cx, name_id);
+        if is_new && self.hears(name_id) {
+            // The confirmation came during its attempt, which has taken no place in the line.
+            self.queues.wake(name_id);
+        }
+        let name_id = listener;
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         // The channel is remembered in the record of the contest for as long as it is subscribed.
         name.contest_mut();

@@ -118,18 +118,18 @@ impl Queues {
         if name.owner.is_none() { Some(name) } else { self.names.find(&name.lock) }
     }
 
-    /// Has the record that listens to the channel do so for this one, too. Returns its id.
-    pub(super) fn listen_for(&mut self, cx: &mut Context, name_id: u64) -> u64 {
-        let Some(name) = self.names.get(&name_id) else { return name_id };
+    /// Has the record that listens to the channel do so for this one, too. Returns its id, and
+    /// whether it had not done so before.
+    pub(super) fn listen_for(&mut self, cx: &mut Context, name_id: u64) -> (u64, bool) {
+        let Some(name) = self.names.get(&name_id) else { return (name_id, false) };
         if name.owner.is_none() {
-            return name_id;
+            return (name_id, false);
         }
         let lock = name.lock.clone();
-        let listener = self.record(cx, &lock, None);
-        if let Some(listener) = self.names.get_mut(&listener) {
-            listener.contest_mut().listens_for.insert(name_id);
-        }
-        listener
+        let id = self.record(cx, &lock, None);
+        let listener = self.names.get_mut(&id);
+        let is_new = listener.is_some_and(|it| it.contest_mut().listens_for.insert(name_id));
+        (id, is_new)
     }
 
     /// Nobody waits in this record any more.

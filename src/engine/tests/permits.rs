@@ -120,6 +120,22 @@ fn each_acquisition_waits_for_itself_and_tries_when_its_own_field_is_told() {
 }
 
 #[test]
+fn who_is_refused_after_another_has_subscribed_tries_once_more() {
+    let mut hand = hand();
+    hand.want_permits(1, Wait::Forever);
+    hand.want_permits(1, Wait::Forever);
+    // Neither hears messages yet, so neither takes a place in the line.
+    let sent: [(OpId, Command); 2] = std::mem::take(&mut hand.sent).try_into().unwrap();
+    let [(first, _), (second, command)] = sent;
+    hand.done(first, held(20_000));
+    hand.confirm_subscriptions();
+    assert_eq!(hand.all_are_refused().len(), 1);
+    hand.done(second, held(20_000));
+    assert_eq!(hand.all_are_refused(), [field(&command)]);
+    hand.nothing_sent();
+}
+
+#[test]
 fn who_wants_more_than_there_are_hears_it_and_others_wait_on() {
     let mut hand = hand();
     let [(first, _), (second, one)] = hand.two_in_line();
