@@ -511,7 +511,10 @@ impl Hold {
     /// for itself.
     pub(crate) fn cannot_grow_by(&self, share: Share) -> bool {
         let has = self.share_of_levels();
-        share.exclusive > 0 && has.exclusive == 0 && has.shared > 0
+        share.exclusive > 0
+            && has.exclusive == 0
+            && has.shared > 0
+            && !seeded!(ReaderDoesNotAwaitItself)
     }
 
     /// The number of levels that are granted or on the wire.

@@ -210,7 +210,7 @@ impl Engine {
         let lock_alone = self.dead_ids.names_lock_alone(id)
             || self.holds.get(&id).is_some_and(|hold| hold.release().lock_alone);
         announce.line &= !lock_alone;
-        announce.alone = lock_alone && share.shared == 0;
+        announce.alone = lock_alone && share.shared == 0 && !seeded!(WriterNamesLockAlone);
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.dead_ids.get(id).is_some();

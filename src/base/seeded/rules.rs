@@ -238,6 +238,70 @@ rules! {
     /// What Redis refuses in the middle of an operation was not done, so that a copy does it.
     RefusedIsNotDone: Test("kinds::latch::script_tests::edges"),
 
+    // The read-write lock.
+    /// Nobody writes while others read.
+    WriteExcludesReaders: Sim(500),
+    /// Nobody reads while another writes.
+    WriteExcludesLaterReaders: Sim(500),
+    /// A writer that waits goes before reads that come later.
+    LaterReadsWait: Test("kinds::read_write::script_tests::in_memory::acquire"),
+    /// Readers do not wait for a writer that was not heard of for as long as a line lives.
+    SilentWriterMakesWay: Test("kinds::read_write::script_tests::in_memory::acquire"),
+    /// After a writer all readers that wait go before the next writer.
+    ReadersGoAfterWriter: Test("kinds::read_write::script_tests::in_memory::release"),
+    /// A reader has a key that says that it is alive.
+    ReaderHasItsKey: Sim(500),
+    /// The key of a reader ends with its hold.
+    ReaderKeyGoes: Test("kinds::read_write::script_tests::in_memory::release"),
+    /// A reader whose key is gone does not keep a writer out.
+    DeadReaderIsRemoved: Test("kinds::read_write::script_tests::in_memory::upgrade"),
+    /// A reader that is alive is not removed.
+    LivingReaderStays: Sim(500),
+    /// A renewal brings no reader back whose key is gone.
+    DeadReaderStaysDead: Test("kinds::read_write::script_tests::in_memory::renew"),
+    /// A downgrade lets those in who wait to read.
+    DowngradeLetsReadersIn: Test("kinds::read_write::script_tests::in_memory::downgrade"),
+    /// A downgrade does not shorten what its owner believes in.
+    DowngradeNeverShortens: Test("kinds::read_write::script_tests::in_memory::downgrade"),
+    /// Only the owner of the only reader may upgrade.
+    UpgradeIsForOne: Test("kinds::read_write::script_tests::in_memory::upgrade"),
+    /// An owner that only reads does not wait for itself to write.
+    ReaderDoesNotAwaitItself: Test(
+        "engine::tests::read_write::an_owner_that_only_reads_cannot_wait_to_write"
+    ),
+    /// The release of a writer does not wait for its slot to arrive.
+    WriterNamesLockAlone: Test(
+        "engine::tests::read_write::the_release_of_a_writer_names_the_lock_alone_while_its_slot_moves"
+    ),
+
+    // The semaphore.
+    /// No more permits are granted than there are.
+    PermitsAreCounted: Sim(500),
+    /// No more permits are reserved than are free.
+    ReservedPermitsAreCounted: Sim(500),
+    /// What a hold wants is reserved whole or not at all.
+    WantIsReservedWhole: Test("kinds::semaphore::script_tests::in_memory::release"),
+    /// A permit that has run out is free.
+    PermitsRunOut: Test("kinds::semaphore::script_tests::in_memory::acquire"),
+    /// A release brings back what it has removed, and no more.
+    ReleaseBringsBackItsOwn: Sim(500),
+    /// A hold that lacks one of its permits is lost.
+    RenewsAllOrNone: Test("kinds::semaphore::script_tests::in_memory::renew"),
+    /// Nobody takes permits past those who wait in line.
+    PermitsGoByLine: Test("kinds::semaphore::script_tests::in_memory::acquire"),
+    /// What a grant leaves goes to those behind it.
+    LeftPermitsPassOn: Test("kinds::semaphore::script_tests::in_memory::acquire"),
+    /// Who was not heard of for long keeps nobody waiting.
+    SilentPlaceMakesWay: Test("kinds::semaphore::script_tests::in_memory::release"),
+    /// Who is reserved for has no place in the line any more.
+    ReservedPermitsLeaveLine: Test("kinds::semaphore::script_tests::in_memory::release"),
+    /// Who wants more than there are is told, and does not wait for ever.
+    TooManyAreRefused: Test("kinds::semaphore::script_tests::in_memory::acquire"),
+    /// The number that somebody has set holds for everybody.
+    NumberIsForAll: Test("kinds::semaphore::script_tests::in_memory::acquire"),
+    /// A number of permits is added once, however often the command arrives.
+    PermitsAreAddedOnce: Test("kinds::semaphore::script_tests::in_memory::set_permits"),
+
     // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),
@@ -484,4 +548,106 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
         r#"redis.call("SET", op, "", "PX", life)"#,
         r#"redis.call("SET", op, "0", "PX", life)"#,
     ),
+    (
+        Rule::WriteExcludesReaders,
+        r#"local waits = held and not reserved and (is_writer or held == "write")"#,
+        r#"local waits = held == "write" and not reserved"#,
+    ),
+    (
+        Rule::WriteExcludesLaterReaders,
+        r#"local waits = held and not reserved and (is_writer or held == "write")"#,
+        "local waits = held and not reserved and is_writer",
+    ),
+    (
+        Rule::LaterReadsWait,
+        "if dropped or looks and is_behind",
+        "if dropped or not held and is_behind",
+    ),
+    (
+        Rule::SilentWriterMakesWay,
+        "local dropped = looks and held and drop_silent(line, base)",
+        "local dropped = false",
+    ),
+    (
+        Rule::ReadersGoAfterWriter,
+        "pass_on(lock, line, base, channel, verb, held, writing)",
+        "pass_on(lock, line, base, channel, verb, held, false)",
+    ),
+    (
+        Rule::ReaderHasItsKey,
+        "redis.call(\"SET\", timeout, \"1\", \"PX\", lease_text)\n  redis.call(\"HSET\"",
+        "redis.call(\"HSET\"",
+    ),
+    (
+        Rule::ReaderKeyGoes,
+        "if timeout then redis.pcall(\"DEL\", timeout) end\nif fields == 1",
+        "if fields == 1",
+    ),
+    (
+        Rule::DeadReaderIsRemoved,
+        r#"removed = removed + redis.call("HDEL", lock, reader)"#,
+        "removed = removed + 0",
+    ),
+    (
+        Rule::LivingReaderStays,
+        r#"redis.call("EXISTS", KEYS[#KEYS - told + i]) == 0 and reader"#,
+        "reader",
+    ),
+    (
+        Rule::DeadReaderStaysDead,
+        r#"if not writing and redis.call("EXISTS", timeout) == 0 then return 0 end"#,
+        "",
+    ),
+    (
+        Rule::DowngradeLetsReadersIn,
+        "local receivers = line and reserve_readers(lock, line, base, channel, verb, true)",
+        "local receivers = 0",
+    ),
+    (Rule::DowngradeNeverShortens, "if left < lease then left = lease end", "left = lease"),
+    (Rule::UpgradeIsForOne, "if fields - removed > 2 then", "if false then"),
+    (
+        Rule::PermitsAreCounted,
+        "if first or taken + want > most then\n    local nearest",
+        "if first then\n    local nearest",
+    ),
+    (Rule::ReservedPermitsAreCounted, "if fits and taken + want > most then", "if false then"),
+    (
+        Rule::WantIsReservedWhole,
+        "local refused = take(permits, field, want, RESERVATION_MS, now_ms)",
+        "local refused = take(permits, field, math.ceil(want / 2), RESERVATION_MS, now_ms)",
+    ),
+    (
+        Rule::PermitsRunOut,
+        r#"local taken = redis.pcall("ZCOUNT", permits, from_now, "+inf")"#,
+        r#"local taken = redis.pcall("ZCOUNT", permits, "-inf", "+inf")"#,
+    ),
+    (
+        Rule::ReleaseBringsBackItsOwn,
+        r#"local taken = redis.pcall("ZCARD", permits)"#,
+        r#"local taken = redis.call("ZCARD", permits) - there"#,
+    ),
+    (
+        Rule::RenewsAllOrNone,
+        "if not ends or tonumber(ends) <= now_ms then return 0 end",
+        "if i == want and (not ends or tonumber(ends) <= now_ms) then return 0 end",
+    ),
+    (Rule::PermitsGoByLine, "if others then\n    taken, first", "if false then\n    taken, first"),
+    (
+        Rule::LeftPermitsPassOn,
+        "if others then\n  taken = redis.call(\"ZCARD\"",
+        "if false then\n  taken = redis.call(\"ZCARD\"",
+    ),
+    (
+        Rule::SilentPlaceMakesWay,
+        "if taken >= most or is_heard(heard, field, now_ms) then",
+        "if true then",
+    ),
+    (
+        Rule::ReservedPermitsLeaveLine,
+        r#"local removed = redis.pcall("ZREM", line, field)"#,
+        "local removed = 0",
+    ),
+    (Rule::TooManyAreRefused, "if want > most then\n", "if false then\n"),
+    (Rule::NumberIsForAll, "local most = number or own\n\n", "local most = own\n\n"),
+    (Rule::PermitsAreAddedOnce, "if done then return {1, now, tonumber(done)} end", ""),
 ];
