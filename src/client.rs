@@ -178,14 +178,14 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`reentrant_lock`](Self::reentrant_lock). [`Error::InvalidOption`] if the number is not
-    /// allowed, or in the profile [`Redisson`](crate::WireProfile::Redisson).
+    /// allowed.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
         Semaphore::new(self.semaphore_name(name.as_ref())?, permits, &self.shared)
     }
 
     fn semaphore_name(&self, name: &str) -> Result<LockName> {
-        let name = LockName::new(&self.prefix.before(name))?.of_kind(Kind::Semaphore);
-        Semaphore::check_profile(self.shared.config().profile).map(|()| name)
+        let kind = self.shared.config().profile.semaphore();
+        Ok(LockName::new(&self.prefix.before(name))?.of_kind(kind))
     }
 
     fn latch_name(&self, name: &str) -> Result<LockName> {
@@ -334,7 +334,8 @@ impl LockClient {
     ///
     /// It does not disturb a semaphore that is in use: the key of the name is only read, and its
     /// channel only subscribed. The scripts run on another name that begins with this one, and their
-    /// effects are undone. A number is not set there, because it would stay for good.
+    /// effects are undone, also the number that is set there in the profile
+    /// [`Redisson`](crate::WireProfile::Redisson).
     ///
     /// # Errors
     ///
@@ -343,7 +344,8 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the check. The keys under its own name are gone after 20 s.
+    /// Dropping the future ends the check. The keys under its own name are gone after 20 s, except in
+    /// the profile `Redisson`, where a string and a sorted set of that name can be left.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {

@@ -35,6 +35,7 @@ pub(crate) mod latch;
 pub(crate) mod operation;
 #[cfg(all(test, repository))]
 pub(crate) mod pair;
+pub(crate) mod permit_expirable;
 pub(crate) mod read_write;
 pub(crate) mod reentrant;
 pub(crate) mod reply;
@@ -73,7 +74,8 @@ impl Kind {
     pub(crate) fn scripts(self) -> Option<&'static Scripts> {
         match self {
             Self::Reentrant => Some(&reentrant::SCRIPTS),
-            Self::CountDownLatch | Self::ReadWrite | Self::Semaphore => None,
+            Self::CountDownLatch | Self::ReadWrite => None,
+            Self::Semaphore | Self::PermitExpirable => None,
             #[cfg(all(test, repository))]
             Self::Pair => Some(&pair::SCRIPTS),
         }
@@ -88,7 +90,7 @@ impl Kind {
             Self::CountDownLatch => false,
             Self::ReadWrite => taken.exclusive == 0 || (taken.exclusive == 1 && taken.shared == 0),
             // Somebody may have set another number: only the server knows.
-            Self::Semaphore => true,
+            Self::Semaphore | Self::PermitExpirable => true,
             #[cfg(all(test, repository))]
             Self::Pair => taken.exclusive <= 2,
         }
@@ -102,7 +104,7 @@ impl Kind {
             Self::CountDownLatch => Share::NOTHING,
             Self::ReadWrite if share.exclusive > 0 => Share::ONE,
             Self::ReadWrite => Share { exclusive: 0, shared: share.shared.min(1) },
-            Self::Semaphore => share,
+            Self::Semaphore | Self::PermitExpirable => share,
             #[cfg(all(test, repository))]
             Self::Pair => Share::exclusive(share.exclusive.min(1)),
         }
@@ -112,7 +114,8 @@ impl Kind {
     pub(crate) fn hands_off(self) -> bool {
         match self {
             Self::Reentrant => true,
-            Self::CountDownLatch | Self::ReadWrite | Self::Semaphore => false,
+            Self::CountDownLatch | Self::ReadWrite => false,
+            Self::Semaphore | Self::PermitExpirable => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
@@ -122,7 +125,7 @@ impl Kind {
     pub(crate) fn has_line(self, profile: WireProfile) -> bool {
         match self {
             Self::Reentrant | Self::ReadWrite | Self::Semaphore => profile.has_lines(),
-            Self::CountDownLatch => false,
+            Self::CountDownLatch | Self::PermitExpirable => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
@@ -132,7 +135,7 @@ impl Kind {
     /// a client tries at a time.
     pub(crate) fn waits_per_owner(self) -> bool {
         match self {
-            Self::ReadWrite | Self::Semaphore => true,
+            Self::ReadWrite | Self::Semaphore | Self::PermitExpirable => true,
             Self::Reentrant | Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
@@ -164,14 +167,14 @@ impl Kind {
     /// How many entries of keys a hold with this share has, each of which a renewal looks at.
     pub(crate) fn entries(self, share: Share) -> usize {
         match self {
-            Self::Semaphore => usize::try_from(share.exclusive).unwrap_or(usize::MAX),
+            _ if self.has_permits() => usize::try_from(share.exclusive).unwrap_or(usize::MAX),
             _ => 1,
         }
     }
 
     /// What the field of a hold with this share has behind the hold id.
     pub(crate) fn add_share_to(self, field: &mut String, share: Share) {
-        if self == Self::Semaphore {
+        if self.has_permits() {
             for number in [share.exclusive, share.shared] {
                 field.push(':');
                 field.push_str(itoa::Buffer::new().format(number));
@@ -183,7 +186,7 @@ impl Kind {
     /// writes such a field.
     pub(crate) fn share_in(self, rest: &str) -> Option<Share> {
         match self {
-            Self::Semaphore => {
+            _ if self.has_permits() => {
                 let (permits, number) = rest.strip_prefix(':')?.split_once(':')?;
                 Some(Share::permits(permits.parse().ok()?, number.parse().ok()?))
             }
@@ -201,6 +204,8 @@ impl Kind {
             Self::ReadWrite => i64::MAX,
             // What kind it is, and the number.
             Self::Semaphore => 2,
+            // It is no hash.
+            Self::PermitExpirable => 0,
             #[cfg(all(test, repository))]
             Self::Pair => 4,
         }

@@ -12,7 +12,16 @@ pub(crate) enum Kind {
     ReadWrite,
     /// Up to a number of permits are held at once.
     Semaphore,
+    /// The same, as Redisson's `RPermitExpirableSemaphore` keeps it.
+    PermitExpirable,
     /// For tests: two may hold it at once.
     #[cfg(all(test, repository))]
     Pair,
+}
+
+impl Kind {
+    /// Whether its holds have permits.
+    pub(crate) fn has_permits(self) -> bool {
+        matches!(self, Self::Semaphore | Self::PermitExpirable)
+    }
 }

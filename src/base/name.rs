@@ -103,7 +103,7 @@ impl LockName {
             // Redisson puts every name of a latch in braces.
             Kind::CountDownLatch => latch_channel_around(self.as_str()).into(),
             Kind::ReadWrite => self.beside_it("redisson_rwlock:", "").into(),
-            Kind::Semaphore => self.beside_it("redisson_sc:", "").into(),
+            Kind::Semaphore | Kind::PermitExpirable => self.beside_it("redisson_sc:", "").into(),
             _ => channel_of(profile, self.as_str()).into(),
         }
     }
@@ -291,6 +291,14 @@ impl WireProfile {
     /// Whether the server keeps lines of those who wait. Redisson's clients know of none.
     pub(crate) fn has_lines(self) -> bool {
         self == Self::Native
+    }
+
+    /// What a semaphore is.
+    pub(crate) fn semaphore(self) -> Kind {
+        match self {
+            Self::Native => Kind::Semaphore,
+            Self::Redisson => Kind::PermitExpirable,
+        }
     }
 
     /// The channel of a name, or of a pattern of names, that has no braces of its own.

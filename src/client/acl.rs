@@ -45,6 +45,17 @@ const ON_LATCH: [&str; 3] = ["hmget", "hincrby", "del"];
 const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
 /// What scripts call on semaphores beside that.
 const ON_SEMAPHORE: [&str; 5] = ["hmget", "del", "zcard", "zrangebyscore", "zremrangebyscore"];
+const ON_SEMAPHORE_OF_REDISSON: [&str; 9] = [
+    "incrby",
+    "del",
+    "zadd",
+    "zrem",
+    "zscore",
+    "zcount",
+    "zcard",
+    "zrangebyscore",
+    "zremrangebyscore",
+];
 /// What scripts call on read-write locks beside that.
 const ON_RW_LOCK: [&str; 2] = ["hrandfield", "del"];
 /// To find the slots, and to follow a slot that moves.
@@ -173,15 +184,10 @@ impl RequiredAcl {
         self
     }
 
-    /// Whether the names are those of [semaphores](crate::Semaphore), too. Default: no. There are none
-    /// in the profile `Redisson`.
+    /// Whether the names are those of [semaphores](crate::Semaphore), too. Default: no.
     pub fn semaphores(mut self, semaphores: bool) -> Self {
         self.semaphores = semaphores;
         self
-    }
-
-    fn has_semaphores(&self) -> bool {
-        self.semaphores && self.profile.has_lines()
     }
 
     /// Whether the names are those of [read-write locks](crate::RwLock), too. Default: no.
@@ -236,11 +242,14 @@ impl RequiredAcl {
         if self.profile.has_lines() {
             keys.extend(self.patterns.iter().flat_map(Pattern::lines));
         }
-        if self.latches || self.has_semaphores() {
+        if self.latches || self.semaphores {
             keys.extend(self.patterns.iter().flat_map(Pattern::operations));
         }
-        if self.has_semaphores() {
+        if self.semaphores {
             keys.extend(self.patterns.iter().flat_map(Pattern::permits));
+        }
+        if self.semaphores && self.profile.has_lines() {
+            keys.extend(self.patterns.iter().flat_map(Pattern::heard));
         }
         if self.rw_locks {
             keys.extend(self.patterns.iter().flat_map(Pattern::readers));
@@ -256,7 +265,7 @@ impl RequiredAcl {
             let channel = |pattern: &Pattern| latch_channel_around(&pattern.to_string());
             channels.extend(self.patterns.iter().map(channel));
         }
-        if self.has_semaphores() {
+        if self.semaphores {
             channels.extend(self.patterns.iter().flat_map(Pattern::semaphore_channels));
         }
         if self.rw_locks {
@@ -276,8 +285,10 @@ impl RequiredAcl {
             WireProfile::Native => commands.extend(ON_LATCH),
             WireProfile::Redisson => commands.extend(ON_LATCH_OF_REDISSON),
         }
-        if self.has_semaphores() {
-            commands.extend(ON_SEMAPHORE);
+        match self.profile {
+            _ if !self.semaphores => {}
+            WireProfile::Native => commands.extend(ON_SEMAPHORE),
+            WireProfile::Redisson => commands.extend(ON_SEMAPHORE_OF_REDISSON),
         }
         if self.rw_locks {
             commands.extend(ON_RW_LOCK);
@@ -422,13 +433,15 @@ impl Pattern {
         of_names.into_iter().map(|key| format!("{key}:*")).collect()
     }
 
-    /// The permits of semaphores of these names, and who waits for them.
+    /// The permits of semaphores of these names.
     fn permits(&self) -> Vec<String> {
         let of_names = self.spelled(&format!("{{{self}}}"), "");
-        let permits = of_names.into_iter().map(|key| format!("{key}:timeout"));
-        let heard =
-            self.spelled(&format!("{HEARD_PREFIX}__{{{self}}}"), &format!("{HEARD_PREFIX}:"));
-        permits.chain(heard).collect()
+        of_names.into_iter().map(|key| format!("{key}:timeout")).collect()
+    }
+
+    /// Those who wait for permits.
+    fn heard(&self) -> Vec<String> {
+        self.spelled(&format!("{HEARD_PREFIX}__{{{self}}}"), &format!("{HEARD_PREFIX}:"))
     }
 
     fn semaphore_channels(&self) -> Vec<String> {

@@ -305,7 +305,7 @@ impl Engine {
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
-        let (name_id, taker) = (hold.name_id, hold.taker());
+        let (name_id, taker, kind) = (hold.name_id, hold.taker(), hold.lock.kind());
         let out_of_time = hurry.is_some() && taker.is_none();
         self.queues.touch(name_id);
         self.holds.unsent.insert(id);
@@ -331,7 +331,7 @@ impl Engine {
                 }
                 let is_upgrade = holder.is_empty();
                 let waits = !is_upgrade && !self.is_asked_once(taker);
-                match conflict_of_holder(pttl, &holder).filter(|_| !is_upgrade) {
+                match conflict_of_holder(kind, pttl, &holder).filter(|_| !is_upgrade) {
                     Some(found) => self.on_conflict(id, found),
                     None if self.others_may_be_dead(name_id, waits, others) => {
                         self.queues.wake(name_id);

@@ -24,6 +24,7 @@ use crate::engine::timers::TimerKey;
 use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::conflict_words;
 use crate::kinds::operation::Change;
 use crate::kinds::operation::KEPT;
 use crate::kinds::operation::Operated;
@@ -199,7 +200,8 @@ impl Operations {
             Operated::Nothing => Answer::Operated(None),
             Operated::TooMany { permits } => Answer::Failed(operating.change.too_many(permits)),
             Operated::Conflict(found) => {
-                let (name, found) = (operating.name.to_string(), found.to_owned());
+                let found = conflict_words(found, &operating.name);
+                let name = operating.name.to_string();
                 Answer::Failed(Error::KeyConflict { name, found })
             }
             Operated::Late => {

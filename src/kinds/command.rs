@@ -17,6 +17,7 @@ use crate::base::name::WireProfile;
 use crate::kinds::latch;
 use crate::kinds::of_all;
 use crate::kinds::operation::Operation;
+use crate::kinds::permit_expirable;
 use crate::kinds::read_write;
 use crate::kinds::semaphore;
 use crate::kinds::share::Share;
@@ -284,6 +285,7 @@ impl Command {
         let own = match self.name().map(LockName::kind) {
             Some(Kind::ReadWrite) => read_write::calls::of(self),
             Some(Kind::Semaphore) => semaphore::calls::of(self),
+            Some(Kind::PermitExpirable) => permit_expirable::calls::of(self),
             _ => self.usual_call(),
         };
         // No kind gets commands that it has no scripts for.

@@ -1,5 +1,6 @@
 //! What makes a key no lock of the kind that was asked for.
 
+use crate::base::kind::Kind;
 use crate::base::name::LockName;
 
 /// The conflicts that only the client can see.
@@ -20,6 +21,9 @@ const BROKEN_LINE: &str = "the key of its line has a value that is not a sorted 
 
 /// The only one in the permits of a semaphore.
 const BROKEN_PERMITS: &str = "the key of its permits has a value that is not a sorted set";
+
+/// The only one of a key that is to have a number of permits, as Redisson writes it.
+const NO_NUMBER: &str = "a value that is not a whole number, which a semaphore of Redisson is";
 
 /// What is where, so that it can be found.
 pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
@@ -45,13 +49,17 @@ pub(crate) fn conflict(what: i64) -> Option<&'static str> {
         10 => "a count-down latch",
         11 => "a semaphore",
         12 => "a lock",
+        13 => NO_NUMBER,
+        14 => "a semaphore of the profile `Native`",
         _ => return None,
     })
 }
 
-/// What is wrong with the only field of a hash, taken for a holder with this time to live in ms.
-pub(crate) fn conflict_of_holder(pttl: i64, field: &str) -> Option<&'static str> {
+/// What is wrong with who is said to hold a name, with this time to live in ms.
+pub(crate) fn conflict_of_holder(kind: Kind, pttl: i64, field: &str) -> Option<&'static str> {
     match is_holder_field(field) {
+        // Permits of Redisson have ids of their own.
+        _ if kind == Kind::PermitExpirable => None,
         false => Some(NOT_A_HOLDER),
         true => (pttl < 0).then_some(WITHOUT_END),
     }

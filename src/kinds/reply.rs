@@ -195,7 +195,7 @@ impl KeyState {
             Self::ReadWriteLock => conflict(4),
             Self::OtherKind(what) => conflict(*what),
             Self::Hash { fields, .. } if *fields > kind.most_fields() => conflict(2),
-            Self::Hash { pttl, field, .. } => conflict_of_holder(*pttl, field),
+            Self::Hash { pttl, field, .. } => conflict_of_holder(kind, *pttl, field),
         }
     }
 }
@@ -350,7 +350,7 @@ impl Command {
                 -6 => Operated::TooMany { permits: fields.uint()? },
                 0 => Operated::Nothing,
                 -1 => Operated::Late,
-                -4 if operation.name.kind() == Kind::Semaphore => {
+                -4 if operation.name.kind().has_permits() => {
                     Operated::Conflict(conflict(fields.int()?)?)
                 }
                 -4 => Operated::Conflict(latch::conflict(fields.int()?)?),

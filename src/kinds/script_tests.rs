@@ -58,6 +58,8 @@ pub(crate) struct Suite {
     /// Whether members are in the order of their ends, so that two calls must not be in the same
     /// millisecond.
     pub(crate) orders_ends: bool,
+    /// Whether its sorted sets are to have no time to live.
+    pub(crate) endless: bool,
     /// What counts at this time in ms of the fields of a lock's hash: without what is over by
     /// itself.
     pub(crate) valid: fn(&Fields, i64) -> Vec<(String, String)>,
@@ -104,6 +106,7 @@ impl Suite {
         keys: text::keys_of_rows,
         is_end: |_, _| false,
         orders_ends: false,
+        endless: false,
         valid: |fields, _| fields.to_vec(),
         may_be: |_| true,
         has_holds: true,

@@ -224,7 +224,9 @@ impl fmt::Display for NotAcquired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.0.as_str();
         match self.0.kind() {
-            Kind::Semaphore => write!(f, "semaphore \"{name}\": too few permits are free"),
+            kind if kind.has_permits() => {
+                write!(f, "semaphore \"{name}\": too few permits are free")
+            }
             _ => write!(f, "lock \"{name}\" was not acquired: it is taken"),
         }
     }

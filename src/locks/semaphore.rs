@@ -9,11 +9,11 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
-use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::kinds::conflict::conflict_words;
 use crate::kinds::operation;
 use crate::kinds::operation::Change;
 use crate::kinds::reply::KeyState;
@@ -78,8 +78,28 @@ const MOST_AT_ONCE: u32 = 1_000;
 ///   holders have valid ones at once, so that only one that is older than all that can be valid can be
 ///   refused.
 /// * Lost data of the server frees all permits.
-/// * Clients of Redisson: they do not see these permits. In the profile
-///   [`Redisson`](crate::WireProfile::Redisson) there is no semaphore.
+/// * Clients of Redisson: they do not see these permits, unless the profile is
+///   [`Redisson`](crate::WireProfile::Redisson).
+///
+/// # In the profile `Redisson`
+///
+/// The semaphore is the one that Redisson calls `RPermitExpirableSemaphore`: its clients and those of
+/// this crate share the permits, and wake each other. What differs:
+///
+/// * **There is no order.** Whoever is woken tries, and the fastest gets what is free. Who wants many
+///   can starve behind those who want few.
+/// * **The number is the server's.** In Redisson nobody gets a permit before the number was set. Here
+///   the first acquisition that is granted sets it to its own number, as `trySetPermits` does, and
+///   then it holds for everybody and for good.
+/// * **Permits come back later.** The clients of Redisson have ends by their own clocks. Each end has
+///   5 s beside the lease, and this crate takes back what has run out 5 s after its end: what a
+///   process that has died has held is free for clients of this crate 10 s after its lease at the
+///   latest, and so is what was kept with `at_least`. Clocks that are further apart than 5 s let too
+///   many in.
+/// * A time to live that somebody gives the semaphore (`expire`) takes the number away, not the permits
+///   that are held.
+///
+/// More is on [the page on Redisson](crate::docs::redisson).
 ///
 /// # Keys
 ///
@@ -88,7 +108,8 @@ const MOST_AT_ONCE: u32 = 1_000;
 /// time in ms. Those who wait are in `redisson_lock_line__{name}` and `redisson_lock_heard__{name}`;
 /// the channel is `redisson_sc:{name}`. `set_permits` and `add_permits` write
 /// `redisson_latch_op:{name}:<id>`. When nobody holds and nobody waits, only a number that was set is
-/// left.
+/// left. In the profile `Redisson` the name is the key of a string, with how many permits are free,
+/// which stays.
 ///
 /// [`RequiredAcl::semaphores`](crate::RequiredAcl::semaphores) adds the permissions for these.
 /// [`preflight_semaphore`](crate::LockClient::preflight_semaphore) checks a server and them.
@@ -105,15 +126,6 @@ impl Semaphore {
         shared.check_process().map_err(|error| error.of_lock(name.as_str()))?;
         check_number(permits, MOST_PERMITS)?;
         Ok(Self { name, own: permits, shared: Arc::clone(shared) })
-    }
-
-    /// There is none in the profile `Redisson`.
-    pub(crate) fn check_profile(profile: WireProfile) -> Result<()> {
-        if profile == WireProfile::Native {
-            return Ok(());
-        }
-        let (given, allowed) = ("redisson".to_owned(), "native for a semaphore".to_owned());
-        Err(Error::InvalidOption { option: "profile", given, allowed })
     }
 
     /// The name of the semaphore.
@@ -283,7 +295,7 @@ impl Semaphore {
     }
 
     /// How many permits are free: neither held nor reserved for somebody who waits. Asks the server;
-    /// the answer may be outdated at once.
+    /// the answer may be outdated at once. What has run out counts as free.
     ///
     /// # Errors
     ///
@@ -394,7 +406,7 @@ impl Semaphore {
             answer => return Err(self.unexpected(answer)),
         };
         if let Some(found) = state.conflict(self.name.kind()) {
-            let (name, found) = (self.name().to_owned(), found.to_owned());
+            let (name, found) = (self.name().to_owned(), conflict_words(found, &self.name));
             return Err(Error::KeyConflict { name, found });
         }
         Ok(match state {

@@ -167,6 +167,7 @@ pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,
+        Kind::PermitExpirable => &semaphore::Semaphore,
     }
 }
 

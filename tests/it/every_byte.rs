@@ -14,6 +14,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Lookup;
 use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::WireProfile;
 use tokio::time::timeout;
 
 use crate::server_errors::DROPPED;
@@ -71,6 +72,9 @@ impl Cut {
     }
 }
 
+const SUBJECTS: [&Subject; 4] =
+    [&calls::LATCH, &calls::SEMAPHORE, &calls::PERMIT_EXPIRABLE, &calls::READ_WRITE];
+
 struct World {
     server: RedisServer,
     proxy: Arc<FaultProxy>,
@@ -84,15 +88,18 @@ impl World {
     async fn new((kind, script): (&str, &str)) -> Self {
         let server = RedisServer::start();
         let proxy = Arc::new(FaultProxy::start(&server.address()));
+        let of_kind = SUBJECTS.iter().find(|subject| subject.folder == kind);
+        let profile = of_kind.map_or(WireProfile::Native, |subject| subject.profile);
         // A new connection may take its time on a busy machine.
         let builder = LockClient::builder()
             .url(proxy.url())
+            .profile(profile)
             .outage_limit(BOUND)
             .command_timeout(Duration::from_secs(5));
         let mut connection = server.connection();
         look::load_scripts(&mut connection);
         let client = builder.connect().await.unwrap();
-        for subject in [&calls::LATCH, &calls::SEMAPHORE, &calls::READ_WRITE] {
+        for subject in SUBJECTS {
             subject.load_scripts(&mut connection);
         }
         let digest = look::digest_of(&mut connection, kind, script);
@@ -349,6 +356,13 @@ cut! {
     a_forced_release_of_permits: Cut::Other(&calls::SEMAPHORE, "force_release_from");
     a_look_at_a_semaphore: Cut::Other(&calls::SEMAPHORE, "available");
     adding_permits: Cut::Other(&calls::SEMAPHORE, "add_permits");
+    an_acquire_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "acquire");
+    a_release_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "release");
+    a_release_that_keeps_permits_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "release that keeps permits");
+    a_renewal_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "verify");
+    a_forced_release_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "force_release_from");
+    a_look_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "available");
+    adding_permits_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "add_permits");
     a_read: Cut::Other(&calls::READ_WRITE, "read");
     a_write: Cut::Other(&calls::READ_WRITE, "write");
     a_read_of_a_reader: Cut::Other(&calls::READ_WRITE, "read once more");

@@ -28,6 +28,7 @@ mod many_names;
 mod observability;
 mod old_redisson;
 mod outages;
+mod permit_expirable;
 mod preflight;
 mod processes;
 #[cfg(feature = "redis")]

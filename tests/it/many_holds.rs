@@ -6,6 +6,7 @@ use redis::Connection;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Result;
+use redis_reentrant_lock::WireProfile;
 use tokio::time::Instant;
 
 use crate::support::client::builder;
@@ -18,9 +19,9 @@ const FIRST: u32 = 100;
 /// Long enough to take all of them before the first is renewed.
 const LEASE: Duration = Duration::from_secs(30);
 
-async fn world() -> (RedisServer, LockClient, Connection) {
+async fn world(profile: WireProfile) -> (RedisServer, LockClient, Connection) {
     let server = RedisServer::start();
-    let client = builder(&server.url()).lease(LEASE).connect().await.unwrap();
+    let client = builder(&server.url()).profile(profile).lease(LEASE).connect().await.unwrap();
     let redis = server.connection();
     (server, client, redis)
 }
@@ -56,14 +57,23 @@ async fn holds<G, F: Future<Output = Result<G>>>(
 
 #[tokio::test]
 async fn ten_thousand_reads_of_one_name_are_renewed_in_batches() {
-    let (_server, client, mut redis) = world().await;
+    let (_server, client, mut redis) = world(WireProfile::Native).await;
     let lock = client.rw_lock("catalog").unwrap();
     holds("reads", &client, &mut redis, || Owner::new().scope(lock.read())).await;
 }
 
 #[tokio::test]
 async fn ten_thousand_permits_of_one_semaphore_are_renewed_in_batches() {
-    let (_server, client, mut redis) = world().await;
+    permits(WireProfile::Native).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_permits_of_one_semaphore_of_redisson_are_renewed_in_batches() {
+    permits(WireProfile::Redisson).await;
+}
+
+async fn permits(profile: WireProfile) {
+    let (_server, client, mut redis) = world(profile).await;
     let semaphore = client.semaphore("exports", HOLDS).unwrap();
     holds("permits", &client, &mut redis, || semaphore.acquire()).await;
 }

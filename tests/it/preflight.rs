@@ -11,6 +11,7 @@ use redis_reentrant_lock::Severity;
 use redis_reentrant_lock::WireProfile;
 use tokio::time::timeout;
 
+use crate::support::client::builder;
 use crate::support::look;
 use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
@@ -107,12 +108,20 @@ async fn nothing_is_said_against_a_good_server_and_nothing_is_left_there() {
 async fn every_script_is_run() {
     let server = RedisServer::start();
     let client = LockClient::connect(&server.url()).await.unwrap();
+    let redisson = builder(&server.url()).profile(WireProfile::Redisson).connect().await.unwrap();
     let mut connection = server.connection();
-    for (kind, count) in [("reentrant", 8), ("latch", 4), ("semaphore", 7), ("read_write", 8)] {
+    for (kind, count) in [
+        ("reentrant", 8),
+        ("latch", 4),
+        ("semaphore", 7),
+        ("permit_expirable", 7),
+        ("read_write", 8),
+    ] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
         let _ = match kind {
             "latch" => look_at_latch(&client, NAME).await,
             "semaphore" => look_at_semaphore(&client, NAME).await,
+            "permit_expirable" => look_at_semaphore(&redisson, NAME).await,
             "read_write" => look_at_rw_lock(&client, NAME).await,
             _ => look_at(&client, NAME).await,
         };
@@ -245,8 +254,14 @@ async fn every_missing_permission_of_a_latch_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_semaphore_is_checked_with_its_own_scripts_and_not_disturbed() {
+    for profile in [WireProfile::Native, WireProfile::Redisson] {
+        a_semaphore_is_checked(profile).await;
+    }
+}
+
+async fn a_semaphore_is_checked(profile: WireProfile) {
     let server = RedisServer::start();
-    let client = LockClient::connect(&server.url()).await.unwrap();
+    let client = builder(&server.url()).profile(profile).connect().await.unwrap();
     let mut connection = server.connection();
     let report = look_at_semaphore(&client, NAME).await;
     assert!(report.is_usable(), "{report}");
@@ -254,24 +269,33 @@ async fn a_semaphore_is_checked_with_its_own_scripts_and_not_disturbed() {
     finding(&report, "scripts", Severity::Ok, "every script was run");
     finding(&report, "channels", Severity::Ok, "messages come through");
     finding(&report, "key", Severity::Ok, "no permit is held");
-    assert_eq!(look::keys(&mut connection), [""; 0], "nothing is left");
+    assert_eq!(left_by_semaphores(&mut connection), [""; 0], "nothing is left");
     let permit = client.semaphore(NAME, 2).unwrap().acquire().await.unwrap();
-    let before = look::dump(&mut connection);
+    let before = left_by_semaphores(&mut connection);
     let report = look_at_semaphore(&client, NAME).await;
     finding(&report, "key", Severity::Ok, "permits are held");
-    let keys = |dump: std::collections::BTreeMap<String, _>| dump.into_keys().collect::<Vec<_>>();
-    assert_eq!(keys(look::dump(&mut connection)), keys(before));
+    assert_eq!(left_by_semaphores(&mut connection), before);
     permit.verify().await.unwrap();
     permit.release().await.unwrap();
 
+    redis::cmd("DEL").arg(NAME).exec(&mut connection).unwrap();
     redis::cmd("RPUSH").arg(NAME).arg("data").exec(&mut connection).unwrap();
-    finding(&look_at_semaphore(&client, NAME).await, "key", Severity::Error, "not a hash");
+    let found = if profile == WireProfile::Native { "not a hash" } else { "not a whole number" };
+    finding(&look_at_semaphore(&client, NAME).await, "key", Severity::Error, found);
     redis::cmd("DEL").arg(NAME).exec(&mut connection).unwrap();
     config(&mut connection, "maxmemory", "1");
     let report = look_at_semaphore(&client, NAME).await;
     finding(&report, "scripts", Severity::Error, "raise maxmemory");
     let refused = client.preflight_semaphore("a\nb").await;
     assert!(matches!(refused, Err(Error::InvalidName { .. })));
+}
+
+/// Keys, but for what operations have come to, which is kept for a while.
+fn left_by_semaphores(connection: &mut Connection) -> Vec<String> {
+    let mut keys = look::keys(connection);
+    keys.retain(|key| !key.starts_with("redisson_latch_op:"));
+    keys.sort();
+    keys
 }
 
 /// Whatever a user may not do that a semaphore or a read-write lock needs is found, and named.
@@ -283,11 +307,24 @@ async fn every_missing_permission_of_other_kinds_is_found() {
     let acl = || RequiredAcl::new(["orders:*"]).unwrap();
     // What only locks need.
     let of_locks: &[_] = &["+hlen", "+hkeys", "+hgetall", "&redisson_lock__channel__{orders:*}"];
-    let missing = Missing { flag: "semaphores(true)", others: of_locks, least: 25 };
+    let missing = Missing { flag: "semaphores(true)", others: of_locks, least: 25, ..NATIVE };
     missing.is_found(&acl().semaphores(true), look_at_semaphore).await;
+    let of_locks: &[_] = &[
+        "+hlen",
+        "+hkeys",
+        "+hgetall",
+        "+exists",
+        "+pexpire",
+        "+hset",
+        "+hdel",
+        "&redisson_lock__channel:{orders:*}",
+    ];
+    let profile = WireProfile::Redisson;
+    let missing = Missing { flag: "semaphores(true)", others: of_locks, least: 15, profile };
+    missing.is_found(&acl().profile(profile).semaphores(true), look_at_semaphore).await;
     let of_locks: &[_] =
         &["+hgetall", "+hexists", "+persist", "&redisson_lock__channel__{orders:*}"];
-    let missing = Missing { flag: "rw_locks(true)", others: of_locks, least: 25 };
+    let missing = Missing { flag: "rw_locks(true)", others: of_locks, least: 25, ..NATIVE };
     missing.is_found(&acl().rw_locks(true), look_at_rw_lock).await;
 }
 
@@ -298,7 +335,10 @@ struct Missing {
     others: &'static [&'static str],
     /// So many rules it needs at least.
     least: usize,
+    profile: WireProfile,
 }
+
+const NATIVE: Missing = Missing { flag: "", others: &[], least: 0, profile: WireProfile::Native };
 
 impl Missing {
     /// One rule is taken away at a time.
@@ -326,7 +366,7 @@ impl Missing {
             user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(rules);
             user.exec(&mut connection).unwrap();
             let url = format!("redis://u:pw@{}", server.address());
-            let client = match LockClient::connect(&url).await {
+            let client = match builder(&url).profile(self.profile).connect().await {
                 Ok(client) => client,
                 Err(Error::Denied { .. }) if without.is_some() => continue,
                 Err(error) => panic!("without {without:?}: {error}"),
@@ -345,7 +385,7 @@ impl Missing {
             }
             client.shutdown(BOUND).await.unwrap();
         }
-        assert_eq!(look::keys(&mut connection), [""; 0], "nothing is left");
+        assert_eq!(left_by_semaphores(&mut connection), [""; 0], "nothing is left");
     }
 }
 

@@ -9,14 +9,17 @@ use crate::support::ROOT;
 use crate::support::look;
 use crate::support::redis_server::RedisServer;
 
-const FUNCTIONS: [&str; 9] = [
+const FUNCTIONS: [&str; 12] = [
     "redis.call",
     "redis.pcall",
     "pcall",
     "tonumber",
     "math.floor",
+    "math.max",
+    "math.min",
     "string.byte",
     "string.format",
+    "string.gsub",
     "string.match",
     "type",
 ];

@@ -13,6 +13,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Result;
+use redis_reentrant_lock::WireProfile;
 use tokio::time::timeout;
 
 use crate::support::calls;
@@ -270,11 +271,16 @@ impl World {
     }
 
     async fn with(line: &'static str, when: When) -> Self {
+        Self::of(line, when, WireProfile::Native).await
+    }
+
+    async fn of(line: &'static str, when: When, profile: WireProfile) -> Self {
         let server = RedisServer::start();
         let proxy = Arc::new(FaultProxy::start(&server.address()));
         // Errors that stop within moments must not end a wait, however busy this machine is.
         let builder = LockClient::builder()
             .url(proxy.url())
+            .profile(profile)
             .lease(Duration::from_secs(5))
             .outage_limit(BOUND);
         let mut connection = server.connection();
@@ -607,7 +613,7 @@ async fn all_in<F: Future<Output = ()> + Send + 'static>(
 /// all.
 async fn row_of(subject: &Subject, (line, ends): (&'static str, [End; 10]), when: When) {
     for call in subject.calls {
-        let mut world = World::with(line, when).await;
+        let mut world = World::of(line, when, subject.profile).await;
         subject.load_scripts(&mut world.connection);
         let digest = look::digest_of(&mut world.connection, subject.folder, call.script);
         let answers = (Arc::clone(&world.proxy), world.fault());
@@ -652,6 +658,11 @@ async fn each_error_in_answer_to_each_script_of_a_latch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_error_in_answer_to_each_script_of_a_semaphore() {
     all_rows_of(&calls::SEMAPHORE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_in_answer_to_each_script_of_a_semaphore_of_redisson() {
+    all_rows_of(&calls::PERMIT_EXPIRABLE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

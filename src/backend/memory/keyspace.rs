@@ -33,7 +33,7 @@ use crate::backend::words::Words;
 /// The globals that scripts have besides `redis`, `KEYS` and `ARGV`.
 const GLOBALS: [&str; 3] = ["pcall", "tonumber", "type"];
 const LIBRARIES: [(&str, &[&str]); 2] =
-    [("math", &["floor"]), ("string", &["byte", "format", "match"])];
+    [("math", &["floor", "max", "min"]), ("string", &["byte", "format", "gsub", "match"])];
 
 /// Protects the globals as Redis does.
 const PROTECTION: &str = r#"

@@ -39,7 +39,7 @@ impl Plan {
             Kind::Reentrant => &reentrant::PLAN,
             Kind::CountDownLatch => &latch::PLAN,
             Kind::ReadWrite => &read_write::PLAN,
-            Kind::Semaphore => &semaphore::PLAN,
+            Kind::Semaphore | Kind::PermitExpirable => &semaphore::PLAN,
             #[cfg(all(test, repository))]
             Kind::Pair => &reentrant::PLAN,
         }

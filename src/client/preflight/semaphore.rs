@@ -1,4 +1,4 @@
-//! The preflight of a semaphore.
+//! The preflight of a semaphore, in both profiles.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use crate::base::error::Result;
 use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 use crate::client::acl::ON_LINE;
 use crate::client::preflight::LEASE;
 use crate::client::preflight::plan::Need;
@@ -64,17 +65,41 @@ const ON_PERMITS: [&str; 12] = [
 ];
 const ON_HEARD: [&str; 4] = ["zadd", "zrem", "zscore", "zremrangebyscore"];
 
+/// The same in the profile `Redisson`.
+const ON_FREE: [&str; 10] =
+    ["type", "pttl", "get", "set", "incrby", "del", "hget", "hexists", "hlen", "hkeys"];
+const ON_PERMITS_OF_REDISSON: [&str; 9] = [
+    "type",
+    "persist",
+    "zadd",
+    "zrem",
+    "zscore",
+    "zcount",
+    "zcard",
+    "zrangebyscore",
+    "zremrangebyscore",
+];
+
 fn needs(setting: &Setting, name: &LockName) -> Vec<Need> {
-    vec![
-        Need::key(name.as_str(), &ON_HASH),
+    let mut needs = match setting.profile {
+        WireProfile::Native => vec![
+            Need::key(name.as_str(), &ON_HASH),
+            Need::key(name.permits_key(), &ON_PERMITS),
+            Need::key(name.heard_key(), &ON_HEARD),
+            Need::key(name.line_key(), &ON_LINE),
+        ],
+        WireProfile::Redisson => vec![
+            Need::key(name.as_str(), &ON_FREE),
+            Need::key(name.permits_key(), &ON_PERMITS_OF_REDISSON),
+        ],
+    };
+    needs.extend([
         Need::key(name.fence_key(), &["get", "set"]),
-        Need::key(name.permits_key(), &ON_PERMITS),
-        Need::key(name.heard_key(), &ON_HEARD),
-        Need::key(name.line_key(), &ON_LINE),
         Need::key(name.operation_key(&setting.id("")), &["get", "set", "del"]),
         Need::channel(&*setting.announce(name).channel, setting.on_channel()),
         Need::channel(setting.client_channel(), &["publish", "subscribe"]),
-    ]
+    ]);
+    needs
 }
 
 /// One permit each, of a semaphore that has one.
@@ -87,8 +112,24 @@ fn rehearsal(setting: &Setting, name: &LockName, not_after: ServerTime) -> Resul
         field
     });
     let steps = steps(setting, name, not_after, [&a, &b])?;
-    let undo = [a, b].map(|field| release(setting, name, &field));
-    Ok(Rehearsal { steps, undo: undo.into() })
+    let mut undo: Vec<Command> = [a, b].map(|field| release(setting, name, &field)).into();
+    if setting.profile == WireProfile::Redisson {
+        undo.push(delete_number(setting, name, not_after));
+    }
+    Ok(Rehearsal { steps, undo })
+}
+
+/// In the profile `Redisson` the first acquisition sets the number for good. A latch of that profile
+/// is a number as well, and can be deleted.
+fn delete_number(setting: &Setting, name: &LockName, not_after: ServerTime) -> Command {
+    Command::Operate(Box::new(Operation {
+        name: name.clone().of_kind(Kind::CountDownLatch),
+        change: Change::Delete,
+        id: setting.id("delete"),
+        not_after,
+        announce: setting.announce(name),
+        profile: setting.profile,
+    }))
 }
 
 fn steps(
@@ -142,7 +183,7 @@ fn steps(
         announce: announce.clone(),
         client_channel: setting.client_channel(),
     };
-    // A number that is set would stay for good, so this is one that is refused.
+    // In the profile `Native` a number that is set would stay, so this is one that is refused.
     let too_many = Command::Operate(Box::new(Operation {
         name: name.clone(),
         change: Change::AddPermits { permits: 1_000_000, own: 1 },
@@ -154,17 +195,17 @@ fn steps(
     Ok(vec![
         granted(a, WaitMode::Try),
         step(Command::Inspect { name: name.clone() }, |body| {
-            *body == Body::Inspect(KeyState::Permits { number: None, taken: 1 })
+            matches!(body, Body::Inspect(KeyState::Permits { taken: 1, .. }))
         }),
         step(
             Command::Renew { holds, not_after },
             |body| matches!(body, Body::Renew(Some(renewed)) if renewed[..] == [Renewed::Yes]),
         ),
         step(attempt(b, WaitMode::First { hears: true }), |body| {
-            matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
+            matches!(body, Body::Acquire(Acquired::Held { .. }))
         }),
         freed(release(setting, name, a)),
-        // It was reserved, and is picked up.
+        // Where there is a line, it was reserved, and is picked up.
         granted(b, WaitMode::Again { ticket: 0, hears: true }),
         freed(release(setting, name, b)),
         granted(a, WaitMode::Try),

@@ -10,6 +10,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Result;
+use redis_reentrant_lock::WireProfile;
 
 use crate::support::look;
 
@@ -28,6 +29,8 @@ pub(crate) type Harm = Box<dyn FnOnce() + Send>;
 pub(crate) struct Subject {
     /// The folder of its scripts.
     pub(crate) folder: &'static str,
+    /// Of its clients.
+    pub(crate) profile: WireProfile,
     pub(crate) calls: &'static [Call],
     /// What is there, in a few words.
     look: fn(&mut Connection) -> String,
@@ -115,6 +118,7 @@ fn keep(kept: &mut Kept, granted: Result<impl Any + Send>) -> Result<()> {
 
 pub(crate) static LATCH: Subject = Subject {
     folder: "latch",
+    profile: WireProfile::Native,
     look: |connection| {
         look::hash(connection, NAME).remove("count").unwrap_or_else(|| "none".to_owned())
     },
@@ -145,6 +149,7 @@ pub(crate) static LATCH: Subject = Subject {
 
 pub(crate) static SEMAPHORE: Subject = Subject {
     folder: "semaphore",
+    profile: WireProfile::Native,
     look: |connection| {
         let key = format!("{{{NAME}}}:timeout");
         let held: u64 = redis::cmd("ZCARD").arg(key).query(connection).unwrap();
@@ -154,7 +159,28 @@ pub(crate) static SEMAPHORE: Subject = Subject {
         }
     },
     is_done_once: false,
-    calls: calls! {
+    calls: OF_SEMAPHORES,
+};
+
+/// The same in the profile `Redisson`, where the number is that of the free permits and those that
+/// are out.
+pub(crate) static PERMIT_EXPIRABLE: Subject = Subject {
+    folder: "permit_expirable",
+    profile: WireProfile::Redisson,
+    look: |connection| {
+        let key = format!("{{{NAME}}}:timeout");
+        let held: i64 = redis::cmd("ZCARD").arg(key).query(connection).unwrap();
+        let free: i64 = redis::cmd("GET").arg(NAME).query(connection).unwrap();
+        match held + free {
+            3 => format!("{held}"),
+            number => format!("{held} of {number}"),
+        }
+    },
+    is_done_once: false,
+    calls: OF_SEMAPHORES,
+};
+
+const OF_SEMAPHORES: &[Call] = calls! {
         "acquire" by "acquire": "2" => "3",
             (client) {
                 let semaphore = client.semaphore(NAME, 3).unwrap();
@@ -192,13 +218,13 @@ pub(crate) static SEMAPHORE: Subject = Subject {
                 let two = semaphore.acquire_many(2).await.unwrap();
             }
             semaphore.add_permits(2).await.map(|number| assert_eq!(number, 5)), keep kept(two);
-    },
 };
 
 // ---- the read-write lock
 
 pub(crate) static READ_WRITE: Subject = Subject {
     folder: "read_write",
+    profile: WireProfile::Native,
     look: |connection| {
         let mut hash = look::hash(connection, NAME);
         let Some(mode) = hash.remove("mode") else { return "free".to_owned() };
