@@ -1,5 +1,7 @@
 //! Runs histories, several at once, and adds up what they showed.
 
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
@@ -114,6 +116,8 @@ struct Totals {
     failed: Vec<(u64, Kind)>,
     counts: Counts,
     verdict: Verdict,
+    /// In how many histories each kind of lock was there.
+    about: BTreeMap<LockKind, u64>,
 }
 
 /// True if nothing was wrong.
@@ -193,6 +197,7 @@ fn one(seed: u64, wanted: &Wanted, directory: &Path, totals: &Mutex<Totals>) {
 }
 
 struct Done {
+    kinds: BTreeSet<LockKind>,
     history: History,
     verdict: Verdict,
     counts: Counts,
@@ -247,7 +252,8 @@ fn history(
     for (file, text) in [("harm", harm), ("accesses", accesses), ("operations", operations)] {
         fs::write(directory.join(file), text).map_err(|error| format!("{file}: {error}"))?;
     }
-    Ok(Done { history, verdict, counts: nemesis.counts, keys: seen.keys })
+    let kinds = plan.names.iter().map(|name| name.kind).collect();
+    Ok(Done { kinds, history, verdict, counts: nemesis.counts, keys: seen.keys })
 }
 
 fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
@@ -301,6 +307,9 @@ impl Totals {
         self.keys += done.keys;
         self.breaches += done.history.breaches.len() as u64;
         self.counts.add(done.counts);
+        for kind in &done.kinds {
+            *self.about.entry(*kind).or_default() += 1;
+        }
         let (all, one) = (&mut self.verdict, &done.verdict);
         all.grants += one.grants;
         all.losses += one.losses;
@@ -311,6 +320,7 @@ impl Totals {
         all.denials += one.denials;
         all.samples += one.samples;
         all.undecided += one.undecided;
+        all.values += one.values;
         all.violations.extend(one.violations.iter().cloned());
     }
 
@@ -319,7 +329,7 @@ impl Totals {
             println!("FAILED seed {seed} on {}", kind.name());
         }
         let (counts, verdict) = (&self.counts, &self.verdict);
-        let figures = json!({
+        let mut figures = json!({
             "first_seed": wanted.first,
             "histories": self.histories,
             "operations": self.operations,
@@ -341,6 +351,7 @@ impl Totals {
             "lost_updates": verdict.lost_updates,
             "refused": verdict.refused,
             "denials_checked": verdict.denials,
+            "values_checked": verdict.values,
             "keys_seen": self.keys,
             "keys_compared": verdict.samples,
             "undecided": verdict.undecided,
@@ -348,6 +359,10 @@ impl Totals {
             "violations": verdict.violations.len(),
             "seconds": took.as_secs(),
         });
+        for kind in LockKind::DRAWN {
+            let field = format!("histories_with_{kind}").replace('-', "_");
+            figures[field] = self.about.get(kind).copied().unwrap_or(0).into();
+        }
         // The report looks for the name of the part in front.
         println!("{{\"part\":\"chaos\",{}", &figures.to_string()[1..]);
     }
