@@ -92,7 +92,9 @@ mod waiter;
 mod watchdog;
 mod watching;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::OpId;
 use crate::backend::Outcome;
@@ -142,6 +144,8 @@ pub(crate) struct Engine {
     subscriptions: Subscriptions,
     watching: Watching,
     operations: Operations,
+    /// Callers that wait for a time to pass.
+    pauses: BTreeSet<RequestId>,
     watchdog: Watchdog,
     dead_ids: DeadIds,
     kept: KeptHolds,
@@ -163,6 +167,7 @@ impl Engine {
             subscriptions: Subscriptions::default(),
             watching: Watching::default(),
             operations: Operations::default(),
+            pauses: BTreeSet::new(),
             watchdog: Watchdog::default(),
             dead_ids: DeadIds::default(),
             kept: KeptHolds::default(),
@@ -241,6 +246,7 @@ impl Engine {
             && self.queries.is_empty()
             && self.watching.is_empty()
             && self.operations.is_empty()
+            && self.pauses.is_empty()
             && self.watchdog.is_idle()
             && self.holds.unsent.is_empty()
             && self.cx.ops.is_empty()
@@ -265,6 +271,7 @@ impl Engine {
             Event::Watch { name, request } => self.on_watch(request, name),
             Event::Operate { name, change, request } => self.on_operate(request, name, change),
             Event::Ping { request } => self.on_query(request, Asking::Ping),
+            Event::Pause { length, request } => self.on_pause(request, length),
             Event::Probe { probe, request } => self.on_query(request, Asking::Probe(probe)),
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
             Event::PickedUp { request } => self.on_picked_up(request),
@@ -283,6 +290,14 @@ impl Engine {
             Event::Message { channel, payload } => self.on_message(&channel, &payload),
             Event::Tick => {}
         }
+    }
+
+    fn on_pause(&mut self, request: RequestId, length: Duration) {
+        if self.stopping.is_some() {
+            return self.cx.fail(request, Error::closed());
+        }
+        self.pauses.insert(request);
+        self.cx.timers.set(TimerKey::Request(request), self.cx.now.plus(length));
     }
 
     fn on_query(&mut self, request: RequestId, asking: Asking) {

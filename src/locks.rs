@@ -4,6 +4,7 @@ pub(crate) mod guard;
 pub(crate) mod latch;
 pub(crate) mod lock;
 pub(crate) mod loss_signal;
+pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
 pub(crate) mod rw_lock;

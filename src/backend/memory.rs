@@ -77,6 +77,11 @@ impl InMemoryServer {
         Self::default()
     }
 
+    /// What tells it from others in this process.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.hub).addr()
+    }
+
     /// Whether a key of that name exists: the lock is held, or its name is kept by
     /// [`at_least`](crate::LockOptions::at_least). [`holder`](crate::Mutex::holder) tells these
     /// apart.

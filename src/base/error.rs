@@ -135,16 +135,17 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
-    /// An owner that only reads wants to write the same read-write lock: it would wait for its own read
-    /// for ever. Release the read first, or use
-    /// [`try_upgrade`](crate::RwLockReadGuard::try_upgrade).
-    #[error(
-        "{CRATE}: lock \"{name}\" is read by the same owner, which would wait for itself to write it; \
-         release the read first, or use try_upgrade"
-    )]
+    /// A wait that might never end is refused. Either an owner that only reads wants to write the same
+    /// read-write lock, and would wait for its own read: release the read first, or use
+    /// [`try_upgrade`](crate::RwLockReadGuard::try_upgrade). Or a [`MultiLock`](crate::MultiLock) would
+    /// wait for one of its members while the owner holds a lock that comes after it in the order of
+    /// names: release that lock first, or make both members of one multi-lock.
+    #[error("{CRATE}: {}", would_deadlock(.name, .held))]
     WouldDeadlock {
-        /// The lock name.
+        /// The lock that would have been waited for.
         name: String,
+        /// The lock that the owner holds and that comes after it. `None`: the owner reads the lock.
+        held: Option<String>,
     },
     /// More permits are wanted than the semaphore has. Also for those who wait, when the number is
     /// lowered.
@@ -235,6 +236,20 @@ fn about(name: &Option<String>) -> String {
     name.as_ref().map(|name| format!("lock \"{name}\": ")).unwrap_or_default()
 }
 
+/// Why a wait might never end.
+fn would_deadlock(name: &str, held: &Option<String>) -> String {
+    match held {
+        None => format!(
+            "lock \"{name}\" is read by the same owner, which would wait for itself to write it; \
+             release the read first, or use try_upgrade"
+        ),
+        Some(held) => format!(
+            "lock \"{name}\" is taken, and the owner that wants it holds \"{held}\", which comes \
+             after it; release \"{held}\" first, or take both with one multi-lock"
+        ),
+    }
+}
+
 /// A duration for people, without meaningless digits.
 fn shown(duration: &Duration) -> String {
     let unit = if *duration < Duration::from_millis(1) { 1_000 } else { 1_000_000 };
@@ -291,7 +306,7 @@ impl Error {
             | Self::KeyConflict { name, .. }
             | Self::KeyStillInUse { name, .. }
             | Self::HoldCountLimit { name, .. }
-            | Self::WouldDeadlock { name }
+            | Self::WouldDeadlock { name, .. }
             | Self::TooManyPermits { name, .. }
             | Self::TooManyWaiters { name, .. }
             | Self::NotAnnounced { name, .. } => Some(name),

@@ -75,6 +75,11 @@ impl OwnerKey {
         Self::Once(next())
     }
 
+    /// A new owner for one acquisition that comes back to what it holds.
+    pub(crate) fn unique() -> Self {
+        Self::Unique(next())
+    }
+
     /// True if the owner can acquire another level or ask what it holds. The owner of a mutex
     /// acquisition never does.
     pub(crate) fn comes_back(&self) -> bool {

@@ -84,6 +84,7 @@ pub struct LockClientBuilder {
     redisson_watchdog: Duration,
     profile: WireProfile,
     sharding: Sharding,
+    deployment: Option<String>,
     hand_off: bool,
     prefix: String,
 }
@@ -112,6 +113,7 @@ impl LockClientBuilder {
             redisson_watchdog: Config::DEFAULT_REDISSON_WATCHDOG,
             profile: WireProfile::default(),
             sharding: Sharding::default(),
+            deployment: None,
             hand_off: true,
             prefix: String::new(),
         }
@@ -393,6 +395,15 @@ impl LockClientBuilder {
         self
     }
 
+    /// A name for the servers of this client, for [`MultiLock`](crate::MultiLock): clients of the same
+    /// servers have the same. Default: the addresses and the number of the database as they were
+    /// given to this builder, whatever their order. So it is needed where clients reach the same
+    /// servers at different addresses and meet in multi-locks.
+    pub fn deployment(mut self, label: impl Into<String>) -> Self {
+        self.deployment = Some(label.into());
+        self
+    }
+
     /// Whether wake-ups use sharded pub/sub. It must be the same for all clients that contend.
     /// Default: [`Sharding::Auto`].
     pub fn sharding(mut self, sharding: Sharding) -> Self {
@@ -571,7 +582,8 @@ impl LockClientBuilder {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
         let parts = server.place(self.driver, &self.access, &config)?;
-        let config = Config { address: parts.address.clone(), ..config };
+        let deployment = self.deployment.unwrap_or(parts.deployment);
+        let config = Config { address: parts.address.clone(), deployment, ..config };
         let setup =
             Setup { config, clock: parts.clock, address: parts.address, backend: parts.backend };
         let shared = driver::start(parts.place, setup)?;
@@ -588,6 +600,7 @@ impl LockClientBuilder {
         Ok(Config {
             client_id: uuid::Uuid::new_v4().to_string(),
             address: String::new(),
+            deployment: String::new(),
             lease: times.lease,
             command_timeout: times.command_timeout,
             outage_limit: times.outage_limit,
@@ -607,9 +620,18 @@ struct DriverParts {
     place: driver::DriverPlace,
     clock: Clock,
     address: String,
+    /// What tells these servers from others, unless the user has a name for them.
+    deployment: String,
     topology: Topology,
     other_database: bool,
     backend: driver::MakeBackend,
+}
+
+/// The addresses, whatever their order, and the database.
+fn deployment(address: &str, database: u8) -> String {
+    let mut words: Vec<&str> = address.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    words.sort_unstable();
+    format!("{} {database}", words.join(" "))
 }
 
 impl ServerSource {
@@ -637,7 +659,7 @@ impl ServerSource {
 impl DriverParts {
     fn on_redis(driver: Driver, redis: RedisConfig, config: &Config) -> Result<Self> {
         let address = redis.address();
-        let (topology, other_database) = (redis.kind(), redis.has_other_database());
+        let (topology, database) = (redis.kind(), redis.database_number());
         let redis =
             redis.timed(config.command_timeout).run_together(several(config.profile.has_lines()));
         let sharding = config.sharding;
@@ -645,9 +667,10 @@ impl DriverParts {
         Ok(Self {
             place: driver.into(),
             clock: Clock::Boot,
+            deployment: deployment(&address, database),
             address,
             topology,
-            other_database,
+            other_database: database != 0,
             backend,
         })
     }
@@ -663,6 +686,7 @@ impl DriverParts {
                 Err(_) => Clock::Boot,
             },
             address: "in-memory".to_owned(),
+            deployment: format!("in-memory {}", server.number()),
             topology: Topology::Single,
             other_database: false,
             backend: Box::new(move || {
@@ -695,8 +719,9 @@ impl DriverParts {
             place: Driver::Current.into(),
             clock: Clock::Boot,
             address: settings.address().to_owned(),
+            deployment: deployment(settings.address(), settings.database_number()),
             topology: settings.topology(),
-            other_database: settings.has_other_database(),
+            other_database: settings.database_number() != 0,
             backend: Box::new(move || Box::new(FredBackend::new(settings)) as Box<dyn Backend>),
         })
     }

@@ -147,6 +147,11 @@ pub(crate) enum Event {
     Ping {
         request: RequestId,
     },
+    /// Answered `Done` after this long, without I/O.
+    Pause {
+        length: Duration,
+        request: RequestId,
+    },
     /// One command of a preflight. Apart: every event would be as large.
     Probe {
         probe: Box<Probe>,

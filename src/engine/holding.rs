@@ -187,7 +187,7 @@ impl Engine {
         hold.pending_work().todo.pop_front();
         if hold.cannot_grow_by(waiter.share) {
             let name = hold.lock.to_string();
-            self.end_wait(request, Answer::Failed(Error::WouldDeadlock { name }));
+            self.end_wait(request, Answer::Failed(Error::WouldDeadlock { name, held: None }));
             return self.advance(id);
         }
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));

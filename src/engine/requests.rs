@@ -126,7 +126,7 @@ impl Engine {
         }
         if hold.cannot_grow_by(waiter.share) {
             let name = hold.lock.to_string();
-            return self.cx.fail(request, Error::WouldDeadlock { name });
+            return self.cx.fail(request, Error::WouldDeadlock { name, held: None });
         }
         if self.asks_nobody(&waiter) {
             let error = self.wait_failed(&waiter);
@@ -240,6 +240,9 @@ impl Engine {
         if self.operations.contains(request) {
             return self.operations.on_timer(&mut self.cx, request);
         }
+        if self.pauses.remove(&request) {
+            return self.cx.answer(request, Answer::Done);
+        }
         if self.watchdog.is_verifying(request) {
             return self.watchdog.on_verification_over(&mut self.cx, &mut self.holds, request);
         }
@@ -341,6 +344,7 @@ impl Engine {
     pub(super) fn on_cancel(&mut self, request: RequestId) {
         if self.forget_waiter(request)
             || self.watching.cancel(&mut self.cx, request)
+            || self.pauses.remove(&request)
             || self.queries.end(&mut self.cx, &mut self.subscriptions, request).is_some()
             || self.watchdog.forget_verification(request)
         {

@@ -52,7 +52,8 @@ impl Engine {
         self.queries.close(&mut self.cx, &mut self.subscriptions);
         self.watching.close(&mut self.cx, &mut self.subscriptions);
         self.operations.close(&mut self.cx);
-        for request in std::mem::take(&mut self.ready) {
+        let pauses = std::mem::take(&mut self.pauses);
+        for request in std::mem::take(&mut self.ready).into_iter().chain(pauses) {
             self.cx.fail(request, Error::closed());
         }
     }

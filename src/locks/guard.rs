@@ -197,24 +197,10 @@ impl Guard {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        let mut lost = pin!(self.lost());
-        let mut future = pin!(Some(future));
-        let done = poll_fn(|cx| {
-            // `lost` notices a fork as well.
-            let over =
-                lost.as_mut().poll(cx).is_ready() || !self.cell.is_still_held(self.shared.now());
-            if over && !seeded!(RunEndsWithHold) {
-                return Poll::Ready(None);
-            }
-            match future.as_mut().as_pin_mut() {
-                Some(future) => future.poll(cx).map(Some),
-                None => Poll::Ready(None),
-            }
-        })
-        .await;
-        // The future is dropped before the caller learns that the lock is gone.
-        future.set(None);
-        done.ok_or_else(|| self.why_lost())
+        // `lost` notices a fork as well.
+        run_while_held(self.lost(), || self.is_still_held(), future)
+            .await
+            .ok_or_else(|| self.why_lost())
     }
 
     /// Checks that the lock is held for at least `min_remaining` more. Reads a clock; no I/O.
@@ -283,6 +269,11 @@ impl Guard {
             Answer::Failed(error) => Err(self.explain(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the lock is still held by the clock alone, without the question for a fork.
+    pub(super) fn is_still_held(&self) -> bool {
+        self.cell.is_still_held(self.shared.now())
     }
 
     /// Releases this level and waits until the server has confirmed it. The last level frees the
@@ -401,6 +392,30 @@ impl Drop for Guard {
             self.shared.release(self.cell.id, self.level);
         }
     }
+}
+
+/// Polls `future` for as long as a hold is there. `None`: it was lost, and `future` is dropped.
+pub(super) async fn run_while_held<F: Future, L>(
+    lost: impl Future<Output = L>,
+    is_held: impl Fn() -> bool,
+    future: F,
+) -> Option<F::Output> {
+    let mut lost = pin!(lost);
+    let mut future = pin!(Some(future));
+    let done = poll_fn(|cx| {
+        let over = lost.as_mut().poll(cx).is_ready() || !is_held();
+        if over && !seeded!(RunEndsWithHold) {
+            return Poll::Ready(None);
+        }
+        match future.as_mut().as_pin_mut() {
+            Some(future) => future.poll(cx).map(Some),
+            None => Poll::Ready(None),
+        }
+    })
+    .await;
+    // The future is dropped before the caller learns that the lock is gone.
+    future.set(None);
+    done
 }
 
 impl fmt::Debug for Guard {

@@ -71,6 +71,11 @@ impl LockOptions {
         self
     }
 
+    /// The limit on the wait.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.wait
+    }
+
     /// Waits at most this long, except as said at [`Driver::Current`](crate::Driver::Current). With
     /// zero, it does not wait for a holder, and waits up to the command timeout for an answer. A
     /// wait shorter than a round trip to the server ends before any answer.
@@ -236,12 +241,19 @@ impl std::error::Error for NotAcquired {}
 
 /// For how long a level is held, and for how long its name is taken.
 #[derive(Debug, Clone, Copy)]
-struct Terms {
-    lease: Lease,
+pub(crate) struct Terms {
+    pub(crate) lease: Lease,
     max_hold: Option<Duration>,
-    at_least: Option<LeaseMs>,
+    pub(crate) at_least: Option<LeaseMs>,
     /// The hold beside which its owner wants this one.
     upgrades: Option<NonZeroU64>,
+}
+
+impl Terms {
+    /// The same length of the lease, renewed, without a time for which the name is taken.
+    pub(crate) fn renewed(self) -> Self {
+        Self { lease: Lease::Watched(self.lease.length()), at_least: None, ..self }
+    }
 }
 
 /// Who holds a lock, as its key says. The holder may have changed by the time you read it.
@@ -325,6 +337,36 @@ impl Lock {
         wait: Duration,
     ) -> Result<Result<Guard, NotAcquired>> {
         self.acquire(owner, self.watched(), Wait::For(wait)).await
+    }
+
+    /// Checks options without sending anything.
+    pub(crate) fn terms(&self, options: LockOptions) -> Result<Terms> {
+        let terms = options.check(self.watched().lease)?;
+        self.fits_redisson(&terms)?;
+        Ok(terms)
+    }
+
+    /// An acquisition on these terms. Without a limit on the wait it ends with a grant or an error.
+    pub(crate) async fn acquire_on(
+        &self,
+        owner: OwnerKey,
+        terms: Terms,
+        wait: Wait,
+    ) -> Result<Result<Guard, NotAcquired>> {
+        match wait {
+            Wait::Forever => self.acquire_or_wait(owner, terms).await.map(Ok),
+            wait => self.acquire(owner, terms, wait).await,
+        }
+    }
+
+    /// The client.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// What one acquisition adds to what its owner has.
+    pub(crate) fn share(&self) -> Share {
+        self.share
     }
 
     /// One attempt, to hold the lock while others watch it.

@@ -18,7 +18,7 @@ use crate::locks::lock::NotAcquired;
 ///
 /// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 #[derive(Clone, Debug)]
-pub struct Mutex(Lock);
+pub struct Mutex(pub(super) Lock);
 
 impl Mutex {
     pub(crate) fn new(lock: Lock) -> Self {

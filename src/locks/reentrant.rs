@@ -19,7 +19,7 @@ use crate::locks::lock::NotAcquired;
 ///
 /// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 #[derive(Clone, Debug)]
-pub struct ReentrantLock(Lock);
+pub struct ReentrantLock(pub(super) Lock);
 
 impl ReentrantLock {
     pub(crate) fn new(lock: Lock) -> Self {

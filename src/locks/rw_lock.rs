@@ -15,6 +15,7 @@ use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
 use crate::locks::lock::unless_lost;
+use crate::locks::multi::LockMember;
 
 /// A lock that many may read at the same time, or one may write, in all processes.
 ///
@@ -101,6 +102,16 @@ impl RwLock {
     /// The lock name.
     pub fn name(&self) -> &str {
         self.reads.name()
+    }
+
+    /// Its reading side, as a member of a [`MultiLock`](crate::MultiLock).
+    pub fn read_lock(&self) -> LockMember {
+        LockMember::of_caller(self.reads.clone())
+    }
+
+    /// Its writing side, as a member of a [`MultiLock`](crate::MultiLock).
+    pub fn write_lock(&self) -> LockMember {
+        LockMember::of_caller(self.writes.clone())
     }
 
     /// Waits until nobody else writes and nobody waits to write, for as long as it takes, and reads.

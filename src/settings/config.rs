@@ -129,6 +129,9 @@ pub(crate) struct Config {
     pub(crate) client_id: String,
     /// The server as the user named it, without credentials, for messages.
     pub(crate) address: String,
+    /// Which servers these are: what the user has named them, or else their addresses. Clients of the
+    /// same servers have the same.
+    pub(crate) deployment: String,
     /// The watched lease. 30 s, like Redisson's lockWatchdogTimeout.
     pub(crate) lease: LeaseMs,
     /// The time limit of one command. 1 s: the renewal of a 30 s lease can then fail 19 times

@@ -24,6 +24,7 @@ mod line;
 mod links;
 mod many_holds;
 mod many_names;
+mod multi_lock;
 #[cfg(feature = "in-memory")]
 mod observability;
 mod old_redisson;

@@ -105,8 +105,8 @@ impl Settings {
         self.topology
     }
 
-    pub(crate) fn has_other_database(&self) -> bool {
-        self.config.database.is_some_and(|database| database != 0)
+    pub(crate) fn database_number(&self) -> u8 {
+        self.config.database.unwrap_or(0)
     }
 
     pub(super) fn is_sentinel(&self) -> bool {

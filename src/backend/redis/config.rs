@@ -371,9 +371,9 @@ impl RedisConfig {
         self.topology.kind()
     }
 
-    /// True if it has another database than 0.
-    pub(crate) fn has_other_database(&self) -> bool {
-        self.database.is_some_and(|database| database != 0)
+    /// The number of the database.
+    pub(crate) fn database_number(&self) -> u8 {
+        self.database.unwrap_or(0)
     }
 
     /// The address of the server, or of the first one of several.
@@ -590,19 +590,15 @@ mod tests {
 
     #[test]
     fn only_another_database_than_the_first_is_selected() {
-        for (url, selected, other) in [
-            ("redis://h", None, false),
-            ("redis://h/0", None, false),
-            ("redis://h/1", Some(1), true),
-            ("redis-sentinel://h/main/0", None, false),
-            ("redis-sentinel://h/main/15", Some(15), true),
+        for (url, selected, number) in [
+            ("redis://h", None, 0),
+            ("redis://h/0", None, 0),
+            ("redis://h/1", Some(1), 1),
+            ("redis-sentinel://h/main/0", None, 0),
+            ("redis-sentinel://h/main/15", Some(15), 15),
         ] {
             let config = parsed(url);
-            assert_eq!(
-                (config.database(), config.has_other_database()),
-                (selected, other),
-                "{url}"
-            );
+            assert_eq!((config.database(), config.database_number()), (selected, number), "{url}");
         }
     }
 

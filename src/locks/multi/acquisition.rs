@@ -1,0 +1,279 @@
+//! How the members of a multi-lock are taken.
+//!
+//! Whatever is free is taken at once. Then the first member, in their order, that somebody has is
+//! waited for, with nothing in hand but the members before it: those after it are released first. So
+//! of several multi-locks that wait, the one whose member comes last waits for nobody who waits.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::Either;
+use futures::future::join_all;
+use futures::future::select;
+
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::error::Result;
+use crate::base::owner::OwnerKey;
+use crate::driver::Shared;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Wait;
+use crate::locks::guard::Guard;
+use crate::locks::lock::LockOptions;
+use crate::locks::lock::NotAcquired;
+use crate::locks::lock::Terms;
+use crate::locks::lock::unexpected;
+use crate::locks::multi::LockMember;
+use crate::locks::multi::first_lost;
+
+/// The longest pause before a new start, in milliseconds.
+const LONGEST_PAUSE: u64 = 100;
+
+/// One call that wants all members.
+pub(super) struct Acquisition<'a> {
+    members: Vec<Wanted<'a>>,
+    /// The owner that has called, if there is one.
+    caller: Option<OwnerKey>,
+    since: Moment,
+    limit: Option<Duration>,
+    /// The longest wait for one member while others are held.
+    lease: Duration,
+}
+
+/// A member, and how it is to be held.
+struct Wanted<'a> {
+    member: &'a LockMember,
+    owner: OwnerKey,
+    /// While others are waited for.
+    meanwhile: Terms,
+    /// Once all are held, if that differs.
+    settled: Option<Terms>,
+}
+
+/// What has come of taking the members one after the other.
+enum Round {
+    All(Vec<Guard>),
+    NotAcquired(NotAcquired),
+    /// Nothing is held, and it begins again.
+    StartOver,
+}
+
+/// What has come of waiting for one member.
+enum Waited {
+    Granted(Guard),
+    NotAcquired(NotAcquired),
+    StartOver,
+}
+
+impl<'a> Acquisition<'a> {
+    /// Checks the options for every member.
+    pub(super) fn begin(
+        members: &'a [LockMember],
+        caller: Option<OwnerKey>,
+        options: LockOptions,
+    ) -> Result<Self> {
+        let once = OwnerKey::unique();
+        let members = members.iter().map(|member| Wanted::new(member, caller, once, options));
+        let members = members.collect::<Result<Vec<_>>>()?;
+        let leases = members.iter().map(|wanted| wanted.meanwhile.lease.length().duration());
+        let lease = leases.min().unwrap_or_default();
+        let since = client(&members).now();
+        Ok(Self { members, caller, since, limit: options.limit(), lease })
+    }
+
+    pub(super) async fn run(self) -> Result<Result<Vec<Guard>, NotAcquired>> {
+        loop {
+            match self.round().await? {
+                Round::All(guards) => return Ok(Ok(guards)),
+                Round::NotAcquired(refused) => return Ok(Err(refused)),
+                Round::StartOver => self.pause().await?,
+            }
+        }
+    }
+
+    async fn round(&self) -> Result<Round> {
+        let mut held = Vec::with_capacity(self.members.len());
+        while let Some(refused) = self.take_free(&mut held).await? {
+            let wanted = &self.members[held.len()];
+            if self.left().is_some_and(|left| left.is_zero()) {
+                return refused.map(Round::NotAcquired);
+            }
+            self.check_order(wanted)?;
+            self.check_labels(wanted, &held).await?;
+            match self.wait_for(wanted, &held).await? {
+                Waited::Granted(guard) => held.push(guard),
+                Waited::NotAcquired(refused) => return Ok(Round::NotAcquired(refused)),
+                Waited::StartOver => return Ok(Round::StartOver),
+            }
+        }
+        let held = self.settle(held).await?;
+        Ok(held.filter(|held| held.iter().all(Guard::is_held)).map_or(Round::StartOver, Round::All))
+    }
+
+    /// Tries all members that are missing, at once, and keeps those before the first that was refused.
+    /// Returns that refusal, or that its server was not available.
+    async fn take_free(&self, held: &mut Vec<Guard>) -> Result<Option<Result<NotAcquired>>> {
+        let missing = &self.members[held.len()..];
+        let asked = join_all(missing.iter().map(|wanted| wanted.acquire(Wait::Once)));
+        let answers = match self.left().filter(|left| !left.is_zero()) {
+            None => asked.await,
+            Some(left) => match select(pin!(asked), pin!(self.sleep(left))).await {
+                Either::Left((answers, _)) => answers,
+                Either::Right(_) => return Ok(Some(Err(self.no_answer(&missing[0])))),
+            },
+        };
+        let mut refused = None;
+        for answer in answers {
+            match answer {
+                Ok(Ok(guard)) if refused.is_none() => held.push(guard),
+                // Behind a refused one: it is released.
+                Ok(Ok(_)) => {}
+                Ok(Err(not_acquired)) => {
+                    refused.get_or_insert(Ok(not_acquired));
+                }
+                Err(error @ Error::Unavailable { .. }) => {
+                    refused.get_or_insert(Err(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Waits for a member with those before it in hand.
+    async fn wait_for(&self, wanted: &Wanted<'_>, held: &[Guard]) -> Result<Waited> {
+        let longest = if held.is_empty() { None } else { Some(self.lease) };
+        let limit = longest.into_iter().chain(self.left()).min();
+        let asked = wanted.acquire(limit.map_or(Wait::Forever, Wait::For));
+        let answer = match select(pin!(asked), pin!(first_lost(held))).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => return Ok(Waited::StartOver),
+        };
+        let is_over = self.left().is_some_and(|left| left.is_zero());
+        match answer {
+            Ok(Ok(guard)) => Ok(Waited::Granted(guard)),
+            Ok(Err(refused)) if is_over => Ok(Waited::NotAcquired(refused)),
+            Ok(Err(_)) => Ok(Waited::StartOver),
+            // An outage is waited for with nothing in hand.
+            Err(Error::Unavailable { .. }) if !held.is_empty() && !is_over => Ok(Waited::StartOver),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Holds all members on the terms that count once all are held. `None`: one was lost.
+    async fn settle(&self, held: Vec<Guard>) -> Result<Option<Vec<Guard>>> {
+        if self.members.iter().all(|wanted| wanted.settled.is_none()) {
+            return Ok(Some(held));
+        }
+        let answers = join_all(self.members.iter().map(Wanted::reenter)).await;
+        let settled = answers.into_iter().collect::<Result<Result<Vec<_>, _>>>();
+        // A failed release of the outer levels goes on in the background.
+        join_all(held.into_iter().map(Guard::unlock)).await;
+        match settled {
+            Ok(settled) => Ok(settled.ok()),
+            Err(error) if error.is_lost() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An error instead of a wait, if the caller holds what comes after the member: whoever has the
+    /// member may wait for that.
+    fn check_order(&self, wanted: &Wanted<'_>) -> Result<()> {
+        let Some(caller) = self.caller else { return Ok(()) };
+        let place = wanted.member.place();
+        for other in &self.members {
+            let shared = other.member.lock.shared();
+            let (now, deployment) = (shared.now(), shared.config().deployment.as_str());
+            let held = shared.directory().iter().find_map(|entry| {
+                let (name, owner) = entry.key();
+                let is_later = *owner == caller && (name.as_str(), deployment) > place;
+                (is_later && entry.value().is_held(now)).then(|| name.to_string())
+            });
+            if held.is_some() {
+                return Err(Error::WouldDeadlock { name: place.0.to_owned(), held });
+            }
+        }
+        Ok(())
+    }
+
+    /// An error if this call itself has the member, under another label of the same server.
+    async fn check_labels(&self, wanted: &Wanted<'_>, held: &[Guard]) -> Result<()> {
+        let name = wanted.member.lock.name();
+        let same: Vec<String> =
+            held.iter().filter(|guard| guard.name() == name).map(Guard::hold_id).collect();
+        if same.is_empty() {
+            return Ok(());
+        }
+        match wanted.member.lock.holder().await? {
+            Some(holder) if same.contains(&holder.hold_id()) => Err(Error::InvalidOption {
+                option: "deployment",
+                given: format!("{:?}, another label of a server of this multi-lock", wanted.member),
+                allowed: "the same for all clients of the same servers".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is left of the wait. `None`: it has no limit.
+    fn left(&self) -> Option<Duration> {
+        let waited = client(&self.members).now().since(self.since);
+        self.limit.map(|limit| limit.saturating_sub(waited))
+    }
+
+    fn no_answer(&self, wanted: &Wanted<'_>) -> Error {
+        let shared = wanted.member.lock.shared();
+        Error::Unavailable {
+            name: Some(wanted.member.lock.name().to_owned()),
+            waited: client(&self.members).now().since(self.since),
+            cause: format!("no answer of {} within the wait", shared.config().address),
+        }
+    }
+
+    /// Lets others go first, for a random time.
+    async fn pause(&self) -> Result<()> {
+        let random = uuid::Uuid::new_v4().as_u64_pair().0 % LONGEST_PAUSE;
+        let length = Duration::from_millis(1 + random);
+        self.sleep(self.left().map_or(length, |left| left.min(length))).await
+    }
+
+    /// Needs no timer of the caller's executor.
+    async fn sleep(&self, length: Duration) -> Result<()> {
+        let shared = client(&self.members);
+        match shared.ask_cancellable(|request| Event::Pause { length, request }).await {
+            Answer::Done => Ok(()),
+            answer => Err(unexpected(answer)),
+        }
+    }
+}
+
+impl<'a> Wanted<'a> {
+    fn new(
+        member: &'a LockMember,
+        caller: Option<OwnerKey>,
+        once: OwnerKey,
+        options: LockOptions,
+    ) -> Result<Self> {
+        let terms = member.lock.terms(options)?;
+        let owner = caller.filter(|_| member.of_caller).unwrap_or(once);
+        let meanwhile = terms.renewed();
+        let differs = !terms.lease.is_watched() || terms.at_least.is_some();
+        Ok(Self { member, owner, meanwhile, settled: differs.then_some(terms) })
+    }
+
+    async fn acquire(&self, wait: Wait) -> Result<Result<Guard, NotAcquired>> {
+        self.member.lock.acquire_on(self.owner, self.meanwhile, wait).await
+    }
+
+    /// Another level of what is held, on the final terms.
+    async fn reenter(&self) -> Result<Result<Guard, NotAcquired>> {
+        let terms = self.settled.unwrap_or(self.meanwhile);
+        self.member.lock.acquire_on(self.owner, terms, Wait::Once).await
+    }
+}
+
+/// The client whose clock and timer serve the whole.
+fn client<'a>(members: &'a [Wanted<'_>]) -> &'a Arc<Shared> {
+    members[0].member.lock.shared()
+}
