@@ -4,7 +4,8 @@
 //! free, [`line`] about who gets it next; that one is ahead of what is shipped. [`flights`] is about
 //! many callers of whom one computes a value, [`latches`] about calls that count once, and
 //! [`read_write`] is what a read-write lock adds. [`permits`] and [`numbers`] are about the
-//! semaphore: who has its permits and who gets them next, and how many there are. In each, the
+//! semaphore: who has its permits and who gets them next, and how many there are. [`multi`] is about
+//! several locks that are taken together. In each, the
 //! correct protocol keeps every promise in every state, and each rule, broken alone, leads to a
 //! state in which a promise is broken: so no rule is there for nothing, and the models can see.
 
@@ -13,6 +14,7 @@ pub mod flights;
 pub mod latches;
 pub mod leases;
 pub mod line;
+pub mod multi;
 pub mod numbers;
 pub mod permits;
 pub mod read_write;

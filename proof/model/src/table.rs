@@ -8,6 +8,7 @@ use crate::flights;
 use crate::latches;
 use crate::leases;
 use crate::line;
+use crate::multi;
 use crate::numbers;
 use crate::permits;
 use crate::read_write::holds;
@@ -90,6 +91,7 @@ pub fn models() -> Vec<Model> {
         order::model(),
         permits::model(),
         numbers::model(),
+        multi::model(),
     ]
 }
 
