@@ -77,6 +77,7 @@
 //! | [`Guard`](crate::Guard) | [`Guard`] of a mutex, [`ReentrantGuard`] of a reentrant lock, which is not `Send` |
 //! | [`RwLock`](crate::RwLock) | [`RwLock`], owned by the thread |
 //! | [`Semaphore`](crate::Semaphore) | [`Semaphore`], whose permits may be sent to another thread |
+//! | [`MultiLock`](crate::MultiLock) | [`MultiLock`], whose reentrant members are owned by the thread |
 //! | [`SingleFlight`](crate::SingleFlight), which drops a computation whose lock is lost | [`SingleFlight`], which does not |
 //! | [`CountDownLatch`](crate::CountDownLatch), a wait with a limit by a timer of yours | [`CountDownLatch`], with [`wait_for`](CountDownLatch::wait_for) |
 //! | `select!` with [`lost`](crate::Guard::lost) | [`lost_within`](Guard::lost_within) |
@@ -90,6 +91,7 @@ mod client;
 mod guard;
 mod latch;
 mod loss_signal;
+mod multi;
 mod mutex;
 mod reentrant;
 mod rw_lock;
@@ -102,6 +104,8 @@ pub use guard::Guard;
 pub use guard::ReentrantGuard;
 pub use latch::CountDownLatch;
 pub use loss_signal::LossSignal;
+pub use multi::MultiGuard;
+pub use multi::MultiLock;
 pub use mutex::Mutex;
 pub use reentrant::ReentrantLock;
 pub use rw_lock::RwLock;

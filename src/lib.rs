@@ -125,8 +125,9 @@
 //! the value and not for the lock, or take the old one. A [`CountDownLatch`] is no lock: whoever
 //! waits for it goes on when others have counted down. Many may read an [`RwLock`] at the same time,
 //! or one may write it. Where several may be at work at once, but only so many, a [`Semaphore`] has
-//! permits, of which each acquisition takes one or several, first come, first served. Locks on
-//! several names at once, and locks that are fair to each single caller, do not exist here yet.
+//! permits, of which each acquisition takes one or several, first come, first served. A [`MultiLock`]
+//! takes several locks together, or none of them, without a deadlock. Locks that are fair to each
+//! single caller do not exist here yet.
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
 //! at most 17 and for some 50 ms. See [waiting](docs::waiting).

@@ -12,6 +12,7 @@ use std::time::Duration;
 use redis_reentrant_lock::Finding;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Owner;
 use serde_json::Value;
 use serde_json::json;
@@ -84,7 +85,7 @@ impl Puppet {
     /// Starts a command. An error is the end of it; else it ends by itself.
     fn command(&mut self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
         match words.required("the verb")? {
-            verb @ ("lock" | "try" | "mutex") => self.lock(id, verb, words),
+            verb @ ("lock" | "try" | "mutex" | "multi") => self.lock(id, verb, words),
             "unlock" => self.ask(id, Action::Unlock, words),
             "drop" => self.ask(id, Action::Drop, words),
             "cancel" => self.ask(id, Action::Cancel, words),
@@ -139,6 +140,9 @@ impl Puppet {
         if options.kind.as_deref() == Some("permit") {
             return self.permits(once, name, options);
         }
+        if verb == "multi" {
+            return self.several(name, options);
+        }
         if verb == "mutex" || options.kind.as_deref() == Some("mutex") {
             let mutex = self.client.mutex(name)?;
             return Ok(Box::pin(async move {
@@ -165,6 +169,19 @@ impl Puppet {
             };
             Ok(acquired?.map(Held::Lock))
         };
+        Ok(match &options.owner {
+            Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
+            None => Box::pin(acquiring),
+        })
+    }
+
+    /// The future of a command that takes several locks.
+    fn several(&mut self, names: &str, options: &Options) -> Result<Acquiring, Failure> {
+        let members: Result<Vec<_>, _> =
+            names.split(',').map(|name| self.client.reentrant_lock(name)).collect();
+        let lock = MultiLock::new(members?.into_iter().map(Into::into))?;
+        let wanted = options.lock_options().unwrap_or_default();
+        let acquiring = async move { Ok(lock.lock_with(wanted).await?.map(Held::Several)) };
         Ok(match &options.owner {
             Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
             None => Box::pin(acquiring),

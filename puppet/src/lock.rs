@@ -10,8 +10,11 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use redis_reentrant_lock::Deadline;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::LossReason;
+use redis_reentrant_lock::MultiGuard;
 use redis_reentrant_lock::NotAcquired;
 use redis_reentrant_lock::RwLockReadGuard;
 use redis_reentrant_lock::RwLockWriteGuard;
@@ -40,7 +43,10 @@ pub(crate) enum Held {
     Permits(SemaphorePermit),
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
+    Several(MultiGuard),
 }
+
+/// The guard of a lock; of several the first, for its name, token and holder.
 
 impl Deref for Held {
     type Target = Guard;
@@ -51,6 +57,52 @@ impl Deref for Held {
             Self::Permits(permits) => permits,
             Self::Read(guard) => guard,
             Self::Write(guard) => guard,
+            Self::Several(guards) => &guards.members()[0],
+        }
+    }
+}
+
+/// What is asked of all members of several locks.
+impl Held {
+    async fn lost(&self) -> LossReason {
+        match self {
+            Self::Several(guards) => guards.lost().await.reason,
+            one => Guard::lost(one).await,
+        }
+    }
+
+    fn loss(&self) -> Option<LossReason> {
+        match self {
+            Self::Several(guards) => guards.loss().map(|loss| loss.reason),
+            one => Guard::loss(one),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Several(guards) => guards.is_held(),
+            one => Guard::is_held(one),
+        }
+    }
+
+    fn is_suspect(&self) -> bool {
+        match self {
+            Self::Several(guards) => guards.is_suspect(),
+            one => Guard::is_suspect(one),
+        }
+    }
+
+    fn valid_until(&self) -> Deadline {
+        match self {
+            Self::Several(guards) => guards.valid_until(),
+            one => Guard::valid_until(one),
+        }
+    }
+
+    async fn verify(&self) -> Result<(), Error> {
+        match self {
+            Self::Several(guards) => guards.verify().await,
+            one => Guard::verify(one).await,
         }
     }
 }
@@ -63,6 +115,7 @@ impl Held {
             Self::Permits(permits) => permits.hold_id(),
             Self::Read(guard) => guard.hold_id(),
             Self::Write(guard) => guard.hold_id(),
+            Self::Several(_) => Guard::hold_id(self),
         }
     }
 
@@ -72,6 +125,7 @@ impl Held {
             Self::Permits(permits) => permits.release().await,
             Self::Read(guard) => guard.unlock().await,
             Self::Write(guard) => guard.unlock().await,
+            Self::Several(guards) => guards.unlock().await,
         }
     }
 

@@ -24,6 +24,7 @@
 //! | `ID lock NAME kind=read\|write …` | granted, denied | reads or writes a read-write lock |
 //! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
 //! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
+//! | `ID multi NAME,NAME… [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | all of these locks or none; `name`, `token` and `holder` are those of the first in their order |
 //! | `ID unlock LOCK` | unlocked | releases the guard that command LOCK was granted, and waits for the answer |
 //! | `ID drop LOCK` | dropped | drops it; the release goes on in the background |
 //! | `ID cancel LOCK` | cancelled | drops the future of the waiting command LOCK, which ends in `cancelled` too |

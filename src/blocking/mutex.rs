@@ -10,6 +10,7 @@ use crate::locks::lock::Holder;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
+use crate::locks::multi::LockMember;
 
 /// A [`Mutex`](crate::Mutex) whose methods block the calling thread. Every acquisition is its own
 /// owner, so it is the right lock where threads run jobs of others, as in the pool of rayon.
@@ -21,6 +22,12 @@ use crate::locks::lock::NotAcquired;
 /// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 #[derive(Clone, Debug)]
 pub struct Mutex(Lock);
+
+impl From<Mutex> for LockMember {
+    fn from(mutex: Mutex) -> Self {
+        Self::of_acquisition(mutex.0)
+    }
+}
 
 impl Mutex {
     pub(super) fn new(lock: Lock) -> Self {

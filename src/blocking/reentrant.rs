@@ -11,6 +11,7 @@ use crate::locks::lock::Holder;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
+use crate::locks::multi::LockMember;
 
 /// A [`ReentrantLock`](crate::ReentrantLock) whose methods block the calling thread. **Its owner is
 /// the thread**, which can take it again while it holds it; other threads wait, also those of the
@@ -43,6 +44,12 @@ use crate::locks::lock::NotAcquired;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantLock(Lock);
+
+impl From<ReentrantLock> for LockMember {
+    fn from(lock: ReentrantLock) -> Self {
+        Self::of_caller(lock.0)
+    }
+}
 
 impl ReentrantLock {
     pub(super) fn new(lock: Lock) -> Self {

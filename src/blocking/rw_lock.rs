@@ -14,6 +14,7 @@ use crate::locks::lock::Holder;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
+use crate::locks::multi::LockMember;
 use crate::locks::rw_lock::RwLock as AsyncRwLock;
 use crate::locks::rw_lock::RwLockWriteGuard as AsyncWriteGuard;
 
@@ -53,6 +54,16 @@ impl RwLock {
     /// The lock name.
     pub fn name(&self) -> &str {
         self.reads.name()
+    }
+
+    /// Its reading side, as a member of a [`MultiLock`](crate::blocking::MultiLock).
+    pub fn read_lock(&self) -> LockMember {
+        LockMember::of_caller(self.reads.clone())
+    }
+
+    /// Its writing side, as a member of a [`MultiLock`](crate::blocking::MultiLock).
+    pub fn write_lock(&self) -> LockMember {
+        LockMember::of_caller(self.writes.clone())
     }
 
     /// Waits until nobody else writes and nobody waits to write, and reads. A thread that reads or

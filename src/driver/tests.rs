@@ -183,6 +183,7 @@ fn config() -> Config {
         hand_off: true,
         max_waiters: Config::MAX_WAITERS,
         address: String::new(),
+        deployment: String::new(),
         max_hold_count: Config::MAX_HOLD_COUNT,
     }
 }

@@ -120,6 +120,7 @@ pub(super) fn config(id: &str) -> Config {
         hand_off: true,
         max_waiters: 5,
         address: String::new(),
+        deployment: String::new(),
         max_hold_count: 3,
     }
 }

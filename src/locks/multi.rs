@@ -105,7 +105,7 @@ pub struct MultiLock {
 
 /// A lock that may be a member of a [`MultiLock`]. Made of a [`Mutex`] or a [`ReentrantLock`] with
 /// `into`, or by [`RwLock::read_lock`](crate::RwLock::read_lock) and
-/// [`RwLock::write_lock`](crate::RwLock::write_lock).
+/// [`RwLock::write_lock`](crate::RwLock::write_lock). Those of the module `blocking` do as well.
 #[derive(Clone)]
 pub struct LockMember {
     lock: Lock,
@@ -114,8 +114,14 @@ pub struct LockMember {
 }
 
 impl LockMember {
-    pub(super) fn of_caller(lock: Lock) -> Self {
+    /// A lock that belongs to the owner that acquires it.
+    pub(crate) fn of_caller(lock: Lock) -> Self {
         Self { lock, of_caller: true }
+    }
+
+    /// A lock that belongs to each acquisition by itself.
+    pub(crate) fn of_acquisition(lock: Lock) -> Self {
+        Self { lock, of_caller: false }
     }
 
     /// Where it stands among the members.
@@ -126,7 +132,7 @@ impl LockMember {
 
 impl From<Mutex> for LockMember {
     fn from(mutex: Mutex) -> Self {
-        Self { lock: mutex.0, of_caller: false }
+        Self::of_acquisition(mutex.0)
     }
 }
 
@@ -191,12 +197,7 @@ impl MultiLock {
     ///
     /// Dropping the future at any point releases in the background what it has taken.
     pub async fn lock(&self) -> Result<MultiGuard> {
-        let acquired = self.lock_with(LockOptions::new()).await?;
-        acquired.map_err(|refused| Error::Unavailable {
-            name: Some(refused.lock_name().to_owned()),
-            waited: Duration::ZERO,
-            cause: "waiting without a limit ended without a grant".to_owned(),
-        })
+        self.lock_as(self.caller()?).await
     }
 
     /// Takes all members if all are free, without waiting for a holder. [`NotAcquired`] names the
@@ -240,7 +241,7 @@ impl MultiLock {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_with(&self, options: LockOptions) -> Result<Result<MultiGuard, NotAcquired>> {
-        self.lock_as(self.caller()?, options).await
+        self.lock_with_as(self.caller()?, options).await
     }
 
     /// Takes all members, runs `work` for as long as they are held, releases them, and returns what
@@ -260,7 +261,16 @@ impl MultiLock {
         unless_lost(done, guard.unlock().await)
     }
 
-    pub(crate) async fn lock_as(
+    pub(crate) async fn lock_as(&self, caller: Option<OwnerKey>) -> Result<MultiGuard> {
+        let acquired = self.lock_with_as(caller, LockOptions::new()).await?;
+        acquired.map_err(|refused| Error::Unavailable {
+            name: Some(refused.lock_name().to_owned()),
+            waited: Duration::ZERO,
+            cause: "waiting without a limit ended without a grant".to_owned(),
+        })
+    }
+
+    pub(crate) async fn lock_with_as(
         &self,
         caller: Option<OwnerKey>,
         options: LockOptions,

@@ -269,6 +269,7 @@ impl Client {
             hand_off: plan.hand_off,
             max_waiters: 100,
             address: String::new(),
+            deployment: String::new(),
             max_hold_count: plan.max_hold_count,
         };
         let directory = Arc::new(Directory::default());

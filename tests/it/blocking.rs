@@ -632,3 +632,31 @@ fn a_thread_upgrades_and_downgrades() {
     drop(again);
     eventually("nothing is left", || is_free(&server));
 }
+
+/// The thread owns its reentrant members, so it takes them once more; another thread waits.
+#[test]
+fn a_thread_takes_several_locks_or_none() {
+    let (server, client) = world();
+    let members = || {
+        let lock = client.reentrant_lock("a").unwrap().into();
+        [client.mutex("c").unwrap().into(), lock, client.rw_lock("b").unwrap().write_lock()]
+    };
+    let all = blocking::MultiLock::new(members()).unwrap();
+    assert_eq!(all.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+    let guard = all.lock().unwrap();
+    assert_eq!(guard.fencing_tokens().count(), 3);
+    assert!(guard.is_held() && !guard.is_suspect() && guard.loss().is_none());
+    assert!(guard.valid_until().remaining() > Duration::ZERO);
+    guard.ensure(Duration::ZERO).unwrap();
+    guard.verify().unwrap();
+    assert_eq!(guard.lost_within(Duration::ZERO).unwrap(), None);
+    // The mutex is not taken again by its owner, the others are.
+    assert_eq!(all.try_lock().unwrap().unwrap_err().lock_name(), "c");
+    let other = || all.try_lock_for(Duration::from_millis(20)).unwrap().map(|_| ()).unwrap_err();
+    assert_eq!(thread::scope(|scope| scope.spawn(other).join().unwrap()).lock_name(), "a");
+    guard.unlock().unwrap();
+    assert_eq!(all.with(|guard| guard.fencing_tokens().count()).unwrap(), 3);
+    let options = LockOptions::new().lease(BOUND);
+    drop(all.lock_with(options).unwrap().expect("free"));
+    eventually("nothing is left", || is_free(&server));
+}

@@ -21,7 +21,7 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 9] = [
     "axum",
     "blocking",
     "cache_refill",
@@ -30,6 +30,7 @@ const EXAMPLES: [&str; 8] = [
     "payment_worker",
     "rw_lock",
     "semaphore",
+    "transfer",
 ];
 
 /// Where cargo puts the examples. They are built first if nothing has built them.
@@ -413,4 +414,12 @@ fn a_catalog_is_read_by_many_and_written_by_one() {
     for words in words {
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[test]
+fn transfers_in_both_directions_lose_nothing() {
+    let server = RedisServer::start();
+    let (code, said) = Example::start("transfer", &[], &server.url(), &[]).end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("30 transfers done, and the accounts have 300 together\n"), "{said}");
 }

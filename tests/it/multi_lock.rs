@@ -220,12 +220,10 @@ async fn a_member_that_is_lost_during_a_wait_is_taken_again() {
     let other = second.mutex("b").unwrap().lock().await.unwrap();
     let waiter = waits(&mutexes(&first, &["a", "b"]));
     is_waited_for(&server, "b").await;
+    let next = waits(&mutexes(&second, &["a"]));
+    is_waited_for(&server, "a").await;
     assert!(second.mutex("a").unwrap().force_unlock().await.unwrap());
-    let a = granted(tokio::spawn({
-        let second = second.clone();
-        async move { second.mutex("a").unwrap().lock().await.unwrap() }
-    }))
-    .await;
+    let a = granted(next).await;
     other.unlock().await.unwrap();
     is_waited_for(&server, "a").await;
     a.unlock().await.unwrap();
