@@ -453,7 +453,6 @@ mod tests {
             Error::KeyConflict { name: name.clone(), found: text() },
             Error::KeyStillInUse { name: name.clone(), found: text() },
             Error::HoldCountLimit { name: name.clone(), limit: 1 },
-            Error::WouldDeadlock { name: name.clone(), held: None },
             Error::WouldDeadlock { name: name.clone(), held: Some("later".to_owned()) },
             Error::TooManyPermits { name: name.clone(), wanted: 3, permits: 2 },
             Error::TooManyWaiters { name: name.clone(), limit: 1 },
