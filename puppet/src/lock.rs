@@ -47,7 +47,6 @@ pub(crate) enum Held {
 }
 
 /// The guard of a lock; of several the first, for its name, token and holder.
-
 impl Deref for Held {
     type Target = Guard;
 
