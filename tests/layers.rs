@@ -30,6 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["locks::loss_signal"],
     &["locks::guard"],
     &["locks::lock"],
+    &["locks::multi", "locks::multi::acquisition"],
     &[
         "locks::mutex",
         "locks::reentrant",

@@ -21,8 +21,6 @@ use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
 use crate::locks::lock::unless_lost;
 use crate::locks::multi::acquisition::Acquisition;
-use crate::locks::mutex::Mutex;
-use crate::locks::reentrant::ReentrantLock;
 
 mod acquisition;
 
@@ -73,7 +71,7 @@ const MOST_MEMBERS: usize = 100;
 /// member, and writing it includes reading it.
 ///
 /// A reentrant lock or read-write lock among the members is held by the calling owner, by the rules of
-/// [`ReentrantLock`], so it does not wait for a lock that its owner has already. A mutex is held by
+/// [`ReentrantLock`](crate::ReentrantLock), so it does not wait for a lock that its owner has already. A mutex is held by
 /// this one acquisition and is never re-entered.
 ///
 /// **An owner that holds a lock and would have to wait for a member that comes before it** gets
@@ -103,7 +101,7 @@ pub struct MultiLock {
     members: Arc<[LockMember]>,
 }
 
-/// A lock that may be a member of a [`MultiLock`]. Made of a [`Mutex`] or a [`ReentrantLock`] with
+/// A lock that may be a member of a [`MultiLock`]. Made of a [`Mutex`](crate::Mutex) or a [`ReentrantLock`](crate::ReentrantLock) with
 /// `into`, or by [`RwLock::read_lock`](crate::RwLock::read_lock) and
 /// [`RwLock::write_lock`](crate::RwLock::write_lock). Those of the module `blocking` do as well.
 #[derive(Clone)]
@@ -127,18 +125,6 @@ impl LockMember {
     /// Where it stands among the members.
     fn place(&self) -> (&str, &str) {
         (self.lock.name(), &self.lock.shared().config().deployment)
-    }
-}
-
-impl From<Mutex> for LockMember {
-    fn from(mutex: Mutex) -> Self {
-        Self::of_acquisition(mutex.0)
-    }
-}
-
-impl From<ReentrantLock> for LockMember {
-    fn from(lock: ReentrantLock) -> Self {
-        Self::of_caller(lock.0)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::locks::lock::Holder;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
+use crate::locks::multi::LockMember;
 
 /// A lock without re-entrance: taking it again while its guard exists waits. This is what most
 /// async code needs; it works on any executor.
@@ -18,7 +19,13 @@ use crate::locks::lock::NotAcquired;
 ///
 /// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 #[derive(Clone, Debug)]
-pub struct Mutex(pub(super) Lock);
+pub struct Mutex(Lock);
+
+impl From<Mutex> for LockMember {
+    fn from(mutex: Mutex) -> Self {
+        Self::of_acquisition(mutex.0)
+    }
+}
 
 impl Mutex {
     pub(crate) fn new(lock: Lock) -> Self {

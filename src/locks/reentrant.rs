@@ -8,6 +8,7 @@ use crate::locks::lock::Holder;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
+use crate::locks::multi::LockMember;
 
 /// A lock that its owner may take again while holding it.
 ///
@@ -19,7 +20,13 @@ use crate::locks::lock::NotAcquired;
 ///
 /// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 #[derive(Clone, Debug)]
-pub struct ReentrantLock(pub(super) Lock);
+pub struct ReentrantLock(Lock);
+
+impl From<ReentrantLock> for LockMember {
+    fn from(lock: ReentrantLock) -> Self {
+        Self::of_caller(lock.0)
+    }
+}
 
 impl ReentrantLock {
     pub(crate) fn new(lock: Lock) -> Self {
