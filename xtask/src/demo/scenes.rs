@@ -20,6 +20,8 @@ pub(super) const ALL: &[(&str, Scene)] = &[
     ("the holder is killed: somebody else takes over", take_over),
     ("a force-unlock is noticed by the holder", force_unlock),
     ("two branches of a join!, kept apart by scopes", scopes),
+    ("a read-write lock: two read, a writer goes before later reads, and downgrades", read_write),
+    ("a semaphore: the permits of a killed process come back", semaphore),
     ("a count-down latch: who waits goes on when all have counted down", latch),
     ("a single flight: of three processes one computes, and all have the value", flight),
 ];
@@ -218,6 +220,86 @@ fn scopes(stage: &mut Stage) -> Result<(), String> {
     stage.check(right.boot_ns > released.sent_ns, "the branches never held it together")?;
     release(&mut a, "right")?;
     a.finish()
+}
+
+fn read_write(stage: &mut Stage) -> Result<(), String> {
+    let name = "catalog";
+    let (mut a, mut b, mut c) = (stage.puppet(&[])?, stage.puppet(&[])?, stage.puppet(&[])?);
+    for reader in [&mut a, &mut b] {
+        let read = reader.ask(&format!("r lock {name} kind=read"), "granted")?;
+        stage.tell(reader, read.boot_ns, &format!("reads {name}"));
+    }
+    stage.check(true, "two processes read at the same time")?;
+    let waiting = c.ask(&format!("w lock {name} kind=write"), "waiting")?;
+    stage.tell(&c, waiting.boot_ns, "waits to write");
+    until_in_line(stage, name)?;
+    a.ask(&format!("t try {name} kind=read owner=late"), "denied")?;
+    stage.check(true, "a read that comes later is denied: the writer goes first")?;
+    release(&mut a, "r")?;
+    let released = release(&mut b, "r")?;
+    stage.tell(&b, released.sent_ns, "the last reader releases");
+    let write = c.expect("w", "granted")?;
+    tell_woken(stage, &c, &write, &released)?;
+    let waiting = a.ask(&format!("again lock {name} kind=read"), "waiting")?;
+    stage.tell(&a, waiting.boot_ns, "waits to read");
+    until_in_line(stage, name)?;
+    let asked_ns = boot_ns();
+    c.ask("d downgrade w", "info")?;
+    stage.tell(&c, asked_ns, "downgrades: it reads from here on");
+    let beside = a.expect("again", "granted")?;
+    let after = micros(beside.boot_ns.saturating_sub(asked_ns));
+    stage.tell(&a, beside.boot_ns, &format!("reads beside it, {after} µs later"));
+    let state = c.ask("g guard w", "info")?;
+    stage.check(state.text("state") == "held", "the writer became a reader, and another reads")?;
+    release(&mut c, "w")?;
+    release(&mut a, "again")?;
+    [a, b, c].into_iter().try_for_each(Puppet::finish)
+}
+
+/// Waits until somebody stands in the line of a name.
+fn until_in_line(stage: &mut Stage, name: &str) -> Result<(), String> {
+    let line = format!("redisson_lock_line__{{{name}}}");
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        if stage.redis.int(&["ZCARD", &line]).map_err(|error| format!("ZCARD: {error}"))? > 0 {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Err(format!("nobody stands in the line of {name}"))
+}
+
+fn semaphore(stage: &mut Stage) -> Result<(), String> {
+    let name = "exports";
+    let (mut a, mut b) = (stage.puppet(&["lease_ms=1000"])?, stage.puppet(&[])?);
+    let mut c = stage.puppet(&[])?;
+    for (puppet, permits) in [(&mut a, 2), (&mut b, 1)] {
+        let what = format!("p lock {name} kind=permit of=3 permits={permits}");
+        let granted = puppet.ask(&what, "granted")?;
+        stage.tell(puppet, granted.boot_ns, &format!("has {permits} of the 3 permits"));
+    }
+    c.ask(&format!("t try {name} kind=permit of=3"), "denied")?;
+    stage.check(true, "there are no more than three permits")?;
+    let waiting = c.ask(&format!("p lock {name} kind=permit of=3 permits=2"), "waiting")?;
+    stage.tell(&c, waiting.boot_ns, "waits for 2 permits");
+    until_in_line(stage, name)?;
+    let killed_ns = boot_ns();
+    stage.tell(&a, killed_ns, "killed with SIGKILL while it has 2 permits");
+    a.kill();
+    let granted = c.expect("p", "granted")?;
+    let waited = Duration::from_nanos(granted.boot_ns.saturating_sub(killed_ns));
+    stage.tell(&c, granted.boot_ns, "has 2 permits");
+    stage.check(
+        waited < Duration::from_secs(3),
+        &format!(
+            "they came back {} ms after the kill, with a lease of 1000 ms",
+            waited.as_millis()
+        ),
+    )?;
+    release(&mut c, "p")?;
+    release(&mut b, "p")?;
+    b.finish()?;
+    c.finish()
 }
 
 fn latch(stage: &mut Stage) -> Result<(), String> {
