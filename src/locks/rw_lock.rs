@@ -413,7 +413,9 @@ impl RwLockReadGuard {
     /// [`write`](RwLock::write), during which another writer may come first. Nothing happens to this
     /// read in either case.
     ///
-    /// If its owner writes already, it writes once more.
+    /// If its owner writes already, it writes once more. A write that came from an upgrade, and was
+    /// downgraded, is a read of its own beside this one: its owner may upgrade again once one of the
+    /// two is released.
     ///
     /// # Errors
     ///

@@ -224,6 +224,15 @@ async fn the_only_reader_may_upgrade() {
         write.unlock().await.unwrap();
         assert_eq!(others_could(second).await, (true, false));
         read.verify().await.unwrap();
+
+        // What was downgraded is a read beside the other one.
+        let write = read.try_upgrade().await.unwrap().expect("it is the only reader");
+        let downgraded = write.downgrade().await.unwrap();
+        assert!(read.try_upgrade().await.unwrap().is_err(), "two reads");
+        read.unlock().await.unwrap();
+        let write = downgraded.try_upgrade().await.unwrap().expect("it is the only reader");
+        write.unlock().await.unwrap();
+        let read = downgraded;
         read.unlock().await.unwrap();
         assert_eq!(others_could(second).await, (true, true));
     })
