@@ -219,10 +219,7 @@ impl Puppet {
     /// The future of a lock command that wants permits of a semaphore.
     fn permits(&self, once: bool, name: &str, options: &Options) -> Result<Acquiring, Failure> {
         let permits = options.permits.unwrap_or(1);
-        let of = options
-            .of
-            .ok_or_else(|| Failure::bad("of=, how many permits there are, is missing"))?;
-        let semaphore = self.client.semaphore(name, of)?;
+        let semaphore = self.client.semaphore(name, options.permits_there_are()?)?;
         let plain = options.lock_options();
         Ok(Box::pin(async move {
             let acquired = match plain {
@@ -282,11 +279,14 @@ impl Puppet {
         let number = words.required("the number")?;
         let until = number.parse().map_err(|_| Failure::bad(format!("not a number: {number}")))?;
         let file = words.required("the file")?.to_owned();
-        let options = words.options(&["kind", "work_us", "pause_us"])?;
+        let options = words.options(&["kind", "of", "work_us", "pause_us"])?;
         let lock = match options.kind.as_deref() {
             None | Some("mutex") => Protects::Mutex(self.client.mutex(&name)?),
             Some("read") => Protects::Read(self.client.rw_lock(&name)?),
             Some("write") => Protects::Write(self.client.rw_lock(&name)?),
+            Some("permit") => {
+                Protects::Permit(self.client.semaphore(&name, options.permits_there_are()?)?)
+            }
             Some(kind) => return Err(Failure::bad(format!("count does not take kind={kind}"))),
         };
         let count = Count::new(lock, until, &file, options.work, options.pause)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::RwLock;
+use redis_reentrant_lock::Semaphore;
 use serde_json::Value;
 use serde_json::json;
 
@@ -20,6 +21,7 @@ pub(crate) enum Protects {
     Mutex(Mutex),
     Read(RwLock),
     Write(RwLock),
+    Permit(Semaphore),
 }
 
 impl Protects {
@@ -28,6 +30,7 @@ impl Protects {
             Self::Mutex(mutex) => Held::Lock(mutex.lock().await?),
             Self::Read(lock) => Held::Read(lock.read().await?),
             Self::Write(lock) => Held::Write(lock.write().await?),
+            Self::Permit(semaphore) => Held::Permits(semaphore.acquire().await?),
         })
     }
 }

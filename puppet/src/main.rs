@@ -33,7 +33,7 @@
 //! | `ID guard LOCK` | info | `state` (held, suspect, lost), `count`, `token`, `remaining_ms`, `holder`, `reason`; no I/O |
 //! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |
 //! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
-//! | `ID count NAME UNTIL FILE [work_us=N] [pause_us=N] [kind=mutex\|read\|write]` | info | critical sections, see below |
+//! | `ID count NAME UNTIL FILE [work_us=N] [pause_us=N] [kind=mutex\|read\|write\|permit] [of=N]` | info | critical sections, see below |
 //! | `ID flight NAME FILE [work_ms=N] [fails=1]` | info | a single flight, see below |
 //! | `ID latch NAME set N\|down\|wait\|count` | info | a count-down latch: `count`, as it is afterwards; `set`: whether `set` did |
 //! | `ID block MS` | info | blocks every worker of the user's runtime |

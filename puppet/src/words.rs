@@ -93,6 +93,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    pub(crate) fn permits_there_are(&self) -> Result<u32, Failure> {
+        self.of.ok_or_else(|| Failure::bad("of=, how many permits there are, is missing"))
+    }
+
     /// None where the plain method does.
     pub(crate) fn lock_options(&self) -> Option<LockOptions> {
         let mut options = LockOptions::new();

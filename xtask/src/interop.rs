@@ -7,6 +7,7 @@ pub(crate) mod java;
 mod keys;
 mod latch;
 mod losses;
+mod permits;
 mod read_write;
 mod redis;
 mod stage;
@@ -102,8 +103,15 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
 }
 
 /// Every scenario.
-const SCENARIOS: [&[Scenario]; 6] =
-    [together::ALL, losses::ALL, keys::ALL, latch::ALL, read_write::ALL, contention::ALL];
+const SCENARIOS: [&[Scenario]; 7] = [
+    together::ALL,
+    losses::ALL,
+    keys::ALL,
+    latch::ALL,
+    read_write::ALL,
+    permits::ALL,
+    contention::ALL,
+];
 
 /// All scenarios, each in its directions, with one version on one deployment.
 fn scenarios(

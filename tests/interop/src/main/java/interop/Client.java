@@ -3,12 +3,14 @@ package interop;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.List;
+import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 import org.redisson.Redisson;
 import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
@@ -124,6 +126,24 @@ final class Client {
             case "write" -> redisson.getReadWriteLock(name).writeLock();
             default -> throw new Failure("bad_command", "no such kind of lock: " + kind);
         };
+    }
+
+    /** Of lock, try and count. The number of permits is set if nobody has set it. */
+    Lockable lockable(String name, Map<String, String> options) throws Failure {
+        String kind = options.getOrDefault("kind", "plain");
+        if (!kind.equals("permit")) {
+            return Lockable.of(lock(name, kind));
+        }
+        RPermitExpirableSemaphore semaphore = redisson.getPermitExpirableSemaphore(name);
+        if (options.containsKey("of")) {
+            semaphore.trySetPermits((int) Words.number(options.get("of")));
+        }
+        return Lockable.of(semaphore);
+    }
+
+    /** What Redisson says of a semaphore: how many permits are free. */
+    int available(String name) {
+        return redisson.getPermitExpirableSemaphore(name).availablePermits();
     }
 
     RCountDownLatch latch(String name) {

@@ -10,8 +10,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
-import org.redisson.api.RLock;
-
 /**
  * Critical sections on a counter in a file, which nothing but the lock protects. With the lock of a reader, sections
  * in which the counter must not change.
@@ -31,7 +29,7 @@ final class Count {
         this.pauseUs = pauseUs;
     }
 
-    void run(String id, RLock lock, boolean reads) throws IOException {
+    void run(String id, Lockable lock, boolean reads) throws IOException, InterruptedException {
         List<long[]> sections = new ArrayList<>();
         long longestNs = 0;
         long changed = 0;
@@ -39,7 +37,7 @@ final class Count {
             boolean more = true;
             while (more) {
                 long called = events.bootNs();
-                lock.lock();
+                lock.acquire(-1);
                 long granted = events.bootNs();
                 try {
                     longestNs = Math.max(longestNs, granted - called);
@@ -55,7 +53,7 @@ final class Count {
                         sections.add(new long[] {value, granted, events.bootNs()});
                     }
                 } finally {
-                    lock.unlock();
+                    lock.release();
                 }
                 if (pauseUs > 0) {
                     LockSupport.parkNanos(pauseUs * 1_000);

@@ -26,9 +26,9 @@ import org.redisson.api.RLock;
  * URL is redis://HOST:PORT or redis-cluster://HOST:PORT,…; boot_offset_ns is what CLOCK_BOOTTIME is ahead of
  * CLOCK_MONOTONIC, which Java reads: 0 unless the machine was suspended.
  *
- * <p>Here are: lock, try, unlock, force, query, count, latch, shutdown, crash. Not here: what Redisson does not have. Where
+ * <p>Here are: lock, try, unlock, force, query, count, latch, available, shutdown, crash. Not here: what Redisson does not have. Where
  * the other puppet has an Owner there is a thread: one for each owner=, and one for each lock command without. More
- * than there: {@code kind=plain|fair|read|write} of lock, try and count. {@code error} has the kinds bad_command,
+ * than there: {@code kind=plain|fair|read|write|permit} of lock, try and count, with {@code of=} the number of permits. {@code error} has the kinds bad_command,
  * no_such_lock, not_granted, {@code lost} (unlocked by who does not hold it) and unavailable (all else).
  */
 public final class Puppet {
@@ -45,11 +45,11 @@ public final class Puppet {
     /** A lock command that waits or holds. */
     private static final class Held {
         final String name;
-        final RLock lock;
+        final Lockable lock;
         final Worker worker;
         volatile boolean granted;
 
-        Held(String name, RLock lock, Worker worker) {
+        Held(String name, Lockable lock, Worker worker) {
             this.name = name;
             this.lock = lock;
             this.worker = worker;
@@ -105,6 +105,7 @@ public final class Puppet {
             case "query" -> query(id, words);
             case "count" -> count(id, words);
             case "latch" -> latch(id, words);
+            case "available" -> available(id, words);
             case "shutdown" -> {
                 client.shutdown();
                 events.emit(id, "info");
@@ -116,9 +117,8 @@ public final class Puppet {
 
     private void lock(String id, String verb, Words words) throws Failure {
         String name = words.name();
-        Map<String, String> options = words.options(List.of("owner", "lease_ms", "wait_ms", "kind"));
-        RLock lock = client.lock(name, options.getOrDefault("kind", "plain"));
-        Held held = new Held(name, lock, worker(options.get("owner")));
+        Map<String, String> options = words.options(List.of("owner", "lease_ms", "wait_ms", "kind", "of"));
+        Held held = new Held(name, client.lockable(name, options), worker(options.get("owner")));
         if (locks.putIfAbsent(id, held) != null) {
             throw new Failure("bad_command", "id " + id + " is in use by a lock command");
         }
@@ -155,7 +155,7 @@ public final class Puppet {
             held.granted = true;
             String holder = client.id() + ":" + Thread.currentThread().getId();
             events.emitAt(now, id, "granted", "name", held.name, "holder", holder,
-                "count", held.lock.getHoldCount());
+                "count", held.lock.count());
             return;
         }
         locks.remove(id);
@@ -166,19 +166,12 @@ public final class Puppet {
         }
     }
 
-    private static boolean acquire(RLock lock, Long wait, long lease) throws InterruptedException {
-        if (wait == null) {
-            if (lease < 0) {
-                lock.lock();
-            } else {
-                lock.lock(lease, TimeUnit.MILLISECONDS);
-            }
-            return true;
+    private static boolean acquire(Lockable lock, Long wait, long lease) throws InterruptedException {
+        if (wait != null) {
+            return lock.tryAcquire(wait, lease);
         }
-        if (wait == 0 && lease < 0) {
-            return lock.tryLock();
-        }
-        return lock.tryLock(wait, lease, TimeUnit.MILLISECONDS);
+        lock.acquire(lease);
+        return true;
     }
 
     private void unlock(String id, Words words) throws Failure {
@@ -195,7 +188,7 @@ public final class Puppet {
         held.worker.submit(() -> {
             events.emit(id, "releasing", "lock", command, "name", held.name);
             try {
-                held.lock.unlock();
+                held.lock.release();
                 events.emit(id, "unlocked", "lock", command);
             } catch (Exception error) {
                 events.failed(id, error);
@@ -234,15 +227,15 @@ public final class Puppet {
         String name = words.name();
         long until = Words.number(words.required("the number"));
         String file = words.required("the file");
-        Map<String, String> options = words.options(List.of("work_us", "pause_us", "kind"));
+        Map<String, String> options = words.options(List.of("work_us", "pause_us", "kind", "of"));
         long work = Words.number(options.getOrDefault("work_us", "0"));
         long pause = Words.number(options.getOrDefault("pause_us", "0"));
         Count count = new Count(events, file, until, work, pause);
-        String kind = options.getOrDefault("kind", "plain");
-        RLock lock = client.lock(name, kind);
+        boolean reads = "read".equals(options.get("kind"));
+        Lockable lock = client.lockable(name, options);
         worker(null).submit(() -> {
             try {
-                count.run(id, lock, kind.equals("read"));
+                count.run(id, lock, reads);
             } catch (Exception error) {
                 events.failed(id, error);
             }
@@ -265,6 +258,18 @@ public final class Puppet {
                     default -> throw new Failure("bad_command", "a latch cannot " + verb);
                 }
                 events.emit(id, "info", "count", latch.getCount(), "set", set);
+            } catch (Exception error) {
+                events.failed(id, error);
+            }
+        });
+    }
+
+    private void available(String id, Words words) throws Failure {
+        String name = words.name();
+        words.end();
+        worker(null).submit(() -> {
+            try {
+                events.emit(id, "info", "available", client.available(name));
             } catch (Exception error) {
                 events.failed(id, error);
             }
