@@ -129,7 +129,7 @@ impl Judge<'_> {
             self.figure_at_most("many-permits", own, "wait of 8 / mean, worst block", 3.0);
             self.figure_at_most("flight-1000", own, "computed", 1.0);
             self.figure_at_most("flight-1000", own, "looks of a process after it", 1.0);
-            self.figure_at_most("flight-1000", own, "acquisitions after it", 0.0);
+            self.figure_at_most("flight-1000", own, "scripts of a process after it", 1.0);
             self.figure_at_most("flight-1000", own, "last answer, ms", 50.0);
             for load in ["reads-held", "permits-held"] {
                 self.figure_at_most(load, own, "bytes/hold", 600.0);
