@@ -359,6 +359,11 @@ impl Guard {
         (&self.cell, &self.shared)
     }
 
+    /// Whether this is the only level of a hold.
+    pub(super) fn is_only_level_of(&self, cell: &Arc<HoldCell>) -> bool {
+        Arc::ptr_eq(&self.cell, cell) && cell.count() == 1
+    }
+
     /// This level has a shared share from now on.
     pub(super) async fn downgrade(&self) -> Result<()> {
         let (hold, level) = (self.cell.id, self.level);

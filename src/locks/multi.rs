@@ -62,6 +62,8 @@ const MOST_MEMBERS: usize = 100;
 /// * **Nobody waits for ever with something in hand.** Beside locks that are nested in another order
 ///   by other code, or by other languages, a multi-lock waits at most one lease while it holds
 ///   members. Then it releases all of them, pauses for a random time up to 100 ms, and starts again.
+///   For a server that does not answer it waits with nothing in hand, and fails as that member's own
+///   lock would.
 /// * The validity of the guard is the smallest of its members'.
 ///
 /// # The order, and owners

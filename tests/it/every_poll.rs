@@ -16,6 +16,7 @@ use redis_reentrant_lock::InMemoryServer;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Lookup;
+use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::RwLock;
 use redis_reentrant_lock::RwLockReadGuard;
@@ -27,6 +28,8 @@ const NAME: &str = "orders:42";
 const LATCH: &str = "ready:7";
 const CATALOG: &str = "catalog";
 const PERMITS: &str = "exports";
+/// The first of several locks.
+const BEFORE: &str = "before";
 /// What a latch is set to before the call.
 const COUNT: u32 = 3;
 const LEASE: Duration = Duration::from_secs(3);
@@ -85,6 +88,12 @@ async fn reads(client: &LockClient) -> RwLockReadGuard {
 
 async fn writes(client: &LockClient) -> RwLockWriteGuard {
     Owner::new().scope(catalog(client).write()).await.unwrap()
+}
+
+/// One before the catalog, and one behind it.
+fn several(client: &LockClient) -> MultiLock {
+    let (first, last) = (client.mutex(BEFORE).unwrap(), client.reentrant_lock(NAME).unwrap());
+    MultiLock::new([last.into(), catalog(client).write_lock(), first.into()]).unwrap()
 }
 
 /// How many there are.
@@ -291,6 +300,19 @@ calls! {
         let lock = catalog(&world.ours);
         let theirs = writes(&world.theirs).await;
     } keep kept(theirs); lock.force_unlock().await;
+    lock_several(world) { let several = several(&world.ours); } keep Kept::new();
+        world.owner.scope(several.lock()).await;
+    lock_several_of_which_one_is_held(world) {
+        let several = several(&world.ours);
+        let theirs = writes(&world.theirs).await;
+    } keep kept(theirs); world.owner.scope(several.lock()).await;
+    lock_several_with(world) {
+        let several = several(&world.ours);
+        let options = LockOptions::new().lease(LEASE).wait(Duration::from_secs(1));
+    } keep Kept::new(); world.owner.scope(several.lock_with(options)).await;
+    unlock_several(world) {
+        let guard = world.owner.scope(several(&world.ours).lock()).await.unwrap();
+    } keep Kept::new(); guard.unlock().await;
     preflight_semaphore(world) {} keep Kept::new(); world.ours.preflight_semaphore(PERMITS).await;
     acquire(world) { let permits = permits(&world.ours); } keep Kept::new(); permits.acquire().await;
     acquire_many_that_are_taken(world) {
@@ -433,6 +455,7 @@ async fn polled(
     }
     assert!(!world.server.contains(NAME));
     assert!(!world.server.contains(CATALOG));
+    assert!(!world.server.contains(BEFORE));
     the_latch_is_sound(&world).await;
     done
 }
@@ -440,8 +463,10 @@ async fn polled(
 /// Within a lease.
 async fn everything_is_free(client: &LockClient) {
     let wait = Duration::from_secs(60);
-    let guard = client.mutex(NAME).unwrap().try_lock_for(wait).await.unwrap();
-    guard.expect("free").unlock().await.unwrap();
+    for name in [NAME, BEFORE] {
+        let guard = client.mutex(name).unwrap().try_lock_for(wait).await.unwrap();
+        guard.expect("free").unlock().await.unwrap();
+    }
     let write = Owner::new().scope(async { catalog(client).try_write_for(wait).await });
     write.await.unwrap().expect("nobody reads or writes").unlock().await.unwrap();
     let options = LockOptions::new().wait(wait);

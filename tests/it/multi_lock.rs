@@ -214,6 +214,34 @@ async fn an_owner_is_refused_what_comes_before_a_lock_that_it_has() {
     leaves_nothing(&server, &first).await;
 }
 
+/// What is free and comes behind the one that is waited for is taken for a moment. That is not what
+/// its owner holds.
+#[tokio::test]
+async fn an_owner_is_not_refused_what_this_call_itself_took_behind_it() {
+    let (server, first, second) = pair().await;
+    let reentrant = |name| -> LockMember { first.reentrant_lock(name).unwrap().into() };
+    let catalog = first.rw_lock("b").unwrap();
+    let all = MultiLock::new([reentrant("a"), catalog.write_lock(), reentrant("c")]).unwrap();
+    let other = second.mutex("a").unwrap().lock().await.unwrap();
+    let (waiting, owner) = (all.clone(), Owner::new());
+    let waiter =
+        tokio::spawn(owner.clone().scope(async move { waiting.lock().await.expect("it waits") }));
+    is_waited_for(&server, "a").await;
+    other.unlock().await.unwrap();
+    let guard = granted(waiter).await;
+
+    // What it has of an acquisition outside of this one is.
+    let outer = owner.clone().scope(catalog.read()).await.unwrap();
+    guard.unlock().await.unwrap();
+    let other = second.mutex("a").unwrap().lock().await.unwrap();
+    let reading = MultiLock::new([reentrant("a"), catalog.read_lock()]).unwrap();
+    let error = timeout(BOUND, owner.scope(reading.lock())).await.expect("at once").unwrap_err();
+    assert!(error.to_string().contains("holds \"b\", which comes after it"), "{error}");
+    outer.unlock().await.unwrap();
+    other.unlock().await.unwrap();
+    leaves_nothing(&server, &first).await;
+}
+
 #[tokio::test]
 async fn a_member_that_is_lost_during_a_wait_is_taken_again() {
     let (server, first, second) = pair().await;
@@ -316,6 +344,55 @@ async fn members_may_be_on_several_servers() {
     assert!(!guard.is_held() && guard.ensure(Duration::ZERO).is_err());
     assert!(matches!(guard.run(std::future::pending::<()>()).await, Err(Error::Lost { .. })));
     assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+    for (server, client) in servers.iter().zip(&clients) {
+        leaves_nothing(server, client).await;
+    }
+}
+
+/// It ends as the lock of that member alone would, and what is on other servers is free meanwhile.
+#[tokio::test]
+async fn an_outage_is_waited_for_with_nothing_in_hand_and_not_for_ever() {
+    let (server, mut down) = (RedisServer::start(), RedisServer::start());
+    let client = async |server: &RedisServer| {
+        let short = builder(&server.url()).lease(Duration::from_secs(1));
+        short.outage_limit(Duration::from_secs(2)).connect().await.unwrap()
+    };
+    let (first, second) = (client(&server).await, client(&down).await);
+    let members = || [first.mutex("a").unwrap().into(), second.mutex("b").unwrap().into()];
+    let both = MultiLock::new(members()).unwrap();
+    down.stop();
+    let waiter = tokio::spawn(async move { both.lock().await });
+    let plain = first.mutex("a").unwrap();
+    let begun = first.stats().grants;
+    let client = first.clone();
+    settles("it has had the first", move || client.stats().grants > begun).await;
+    timeout(BOUND, plain.lock()).await.expect("let go").unwrap().unlock().await.unwrap();
+    let error = granted(waiter).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert_eq!(error.lock_name(), Some("b"));
+    leaves_nothing(&server, &first).await;
+}
+
+/// The wait ends before the command timeout, and the error is about who has not answered.
+#[tokio::test]
+async fn the_limit_counts_for_what_does_not_answer() {
+    let servers = [RedisServer::start(), RedisServer::start()];
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(
+            builder(&server.url()).command_timeout(BOUND).lease(BOUND).connect().await.unwrap(),
+        );
+    }
+    let members = [clients[0].mutex("a").unwrap(), clients[1].mutex("b").unwrap()];
+    let both = MultiLock::new(members.map(LockMember::from)).unwrap();
+    servers[1].freeze();
+    let limit = Duration::from_millis(100);
+    let asked = timeout(BOUND / 2, both.try_lock_for(limit)).await.expect("within the limit");
+    let error = asked.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert_eq!(error.lock_name(), Some("b"));
+    assert!(error.to_string().contains(&servers[1].address()), "{error}");
+    servers[1].thaw();
     for (server, client) in servers.iter().zip(&clients) {
         leaves_nothing(server, client).await;
     }

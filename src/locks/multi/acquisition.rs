@@ -65,6 +65,16 @@ enum Waited {
     Granted(Guard),
     NotAcquired(NotAcquired),
     StartOver,
+    /// Its server does not answer.
+    Outage,
+}
+
+/// The first member that was not granted.
+struct Refused {
+    /// Somebody has it, or its server was not available.
+    why: Result<NotAcquired>,
+    /// What was granted of the members that come after it.
+    behind: Vec<Guard>,
 }
 
 impl<'a> Acquisition<'a> {
@@ -98,14 +108,19 @@ impl<'a> Acquisition<'a> {
         while let Some(refused) = self.take_free(&mut held).await? {
             let wanted = &self.members[held.len()];
             if self.left().is_some_and(|left| left.is_zero()) {
-                return refused.map(Round::NotAcquired);
+                return refused.why.map(Round::NotAcquired);
             }
-            self.check_order(wanted)?;
+            self.check_order(wanted, &refused.behind)?;
+            drop(refused.behind);
+            if refused.why.is_err() && !held.is_empty() {
+                return self.outlast_outage(wanted, held).await;
+            }
             self.check_labels(wanted, &held).await?;
             match self.wait_for(wanted, &held).await? {
                 Waited::Granted(guard) => held.push(guard),
                 Waited::NotAcquired(refused) => return Ok(Round::NotAcquired(refused)),
                 Waited::StartOver => return Ok(Round::StartOver),
+                Waited::Outage => return self.outlast_outage(wanted, held).await,
             }
         }
         let held = self.settle(held).await?;
@@ -113,33 +128,32 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Tries all members that are missing, at once, and keeps those before the first that was refused.
-    /// Returns that refusal, or that its server was not available.
-    async fn take_free(&self, held: &mut Vec<Guard>) -> Result<Option<Result<NotAcquired>>> {
+    async fn take_free(&self, held: &mut Vec<Guard>) -> Result<Option<Refused>> {
         let missing = &self.members[held.len()..];
-        let asked = join_all(missing.iter().map(|wanted| wanted.acquire(Wait::Once)));
-        let answers = match self.left().filter(|left| !left.is_zero()) {
-            None => asked.await,
-            Some(left) => match select(pin!(asked), pin!(self.sleep(left))).await {
-                Either::Left((answers, _)) => answers,
-                Either::Right(_) => return Ok(Some(Err(self.no_answer(&missing[0])))),
-            },
-        };
-        let mut refused = None;
-        for answer in answers {
-            match answer {
-                Ok(Ok(guard)) if refused.is_none() => held.push(guard),
-                // Behind a refused one: it is released.
-                Ok(Ok(_)) => {}
-                Ok(Err(not_acquired)) => {
-                    refused.get_or_insert(Ok(not_acquired));
+        let mut refused: Option<Refused> = None;
+        for answer in join_all(missing.iter().map(|wanted| self.try_once(wanted))).await {
+            let why = match answer {
+                Ok(Ok(guard)) => {
+                    refused.as_mut().map_or(&mut *held, |refused| &mut refused.behind).push(guard);
+                    continue;
                 }
-                Err(error @ Error::Unavailable { .. }) => {
-                    refused.get_or_insert(Err(error));
-                }
+                Ok(Err(not_acquired)) => Ok(not_acquired),
+                Err(error @ Error::Unavailable { .. }) => Err(error),
                 Err(error) => return Err(error),
-            }
+            };
+            refused.get_or_insert(Refused { why, behind: Vec::new() });
         }
         Ok(refused)
+    }
+
+    /// One attempt, for which nobody waits longer than for the whole.
+    async fn try_once(&self, wanted: &Wanted<'_>) -> Result<Result<Guard, NotAcquired>> {
+        let asked = wanted.acquire(Wait::Once);
+        let Some(left) = self.left().filter(|left| !left.is_zero()) else { return asked.await };
+        match select(pin!(asked), pin!(self.sleep(left))).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((slept, _)) => slept.and_then(|()| Err(self.no_answer(wanted))),
+        }
     }
 
     /// Waits for a member with those before it in hand.
@@ -156,10 +170,17 @@ impl<'a> Acquisition<'a> {
             Ok(Ok(guard)) => Ok(Waited::Granted(guard)),
             Ok(Err(refused)) if is_over => Ok(Waited::NotAcquired(refused)),
             Ok(Err(_)) => Ok(Waited::StartOver),
-            // An outage is waited for with nothing in hand.
-            Err(Error::Unavailable { .. }) if !held.is_empty() && !is_over => Ok(Waited::StartOver),
+            Err(Error::Unavailable { .. }) if !held.is_empty() && !is_over => Ok(Waited::Outage),
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits with nothing in hand until a member's server answers, and starts over then. It fails as
+    /// that member's own lock would.
+    async fn outlast_outage(&self, wanted: &Wanted<'_>, held: Vec<Guard>) -> Result<Round> {
+        drop(held);
+        let granted = wanted.acquire(self.left().map_or(Wait::Forever, Wait::For)).await?;
+        Ok(granted.map_or_else(Round::NotAcquired, |_| Round::StartOver))
     }
 
     /// Holds all members on the terms that count once all are held. `None`: one was lost.
@@ -179,17 +200,25 @@ impl<'a> Acquisition<'a> {
     }
 
     /// An error instead of a wait, if the caller holds what comes after the member: whoever has the
-    /// member may wait for that.
-    fn check_order(&self, wanted: &Wanted<'_>) -> Result<()> {
+    /// member may wait for that. What this call itself has behind it does not count.
+    fn check_order(&self, wanted: &Wanted<'_>, behind: &[Guard]) -> Result<()> {
         let Some(caller) = self.caller else { return Ok(()) };
         let place = wanted.member.place();
-        for other in &self.members {
+        for (index, other) in self.members.iter().enumerate() {
             let shared = other.member.lock.shared();
+            let mut before = self.members[..index].iter();
+            if before.any(|before| Arc::ptr_eq(before.member.lock.shared(), shared)) {
+                continue;
+            }
             let (now, deployment) = (shared.now(), shared.config().deployment.as_str());
             let held = shared.directory().iter().find_map(|entry| {
                 let (name, owner) = entry.key();
                 let is_later = *owner == caller && (name.as_str(), deployment) > place;
-                (is_later && entry.value().is_held(now)).then(|| name.to_string())
+                let is_held = || {
+                    entry.value().is_held(now)
+                        && !behind.iter().any(|guard| guard.is_only_level_of(entry.value()))
+                };
+                (is_later && is_held()).then(|| name.to_string())
             });
             if held.is_some() {
                 return Err(Error::WouldDeadlock { name: place.0.to_owned(), held });
