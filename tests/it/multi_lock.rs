@@ -19,6 +19,8 @@ use tokio::time::timeout;
 
 use crate::support::client::builder;
 use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
@@ -396,6 +398,26 @@ async fn the_limit_counts_for_what_does_not_answer() {
     for (server, client) in servers.iter().zip(&clients) {
         leaves_nothing(server, client).await;
     }
+}
+
+/// All are held, and the last answer, on the terms that then count, does not come.
+#[tokio::test]
+async fn the_limit_counts_for_the_final_terms() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let first = builder(&server.url()).connect().await.unwrap();
+    let slow = builder(&proxy.url()).command_timeout(BOUND).lease(BOUND).connect().await.unwrap();
+    slow.mutex("b").unwrap().lock().await.unwrap().unlock().await.unwrap();
+    let members = [first.mutex("a").unwrap().into(), slow.mutex("b").unwrap().into()];
+    let both = MultiLock::new(members).unwrap();
+    proxy.nth("EVALSHA", 1, 1, Fault::Mute);
+    let options = LockOptions::new().lease(BOUND).wait(Duration::from_millis(500));
+    let asked = timeout(BOUND / 2, both.lock_with(options)).await.expect("within the limit");
+    let error = asked.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert_eq!((error.lock_name(), proxy.clear()), (Some("b"), 0));
+    proxy.cut();
+    leaves_nothing(&server, &first).await;
 }
 
 #[tokio::test]

@@ -131,7 +131,8 @@ impl<'a> Acquisition<'a> {
     async fn take_free(&self, held: &mut Vec<Guard>) -> Result<Option<Refused>> {
         let missing = &self.members[held.len()..];
         let mut refused: Option<Refused> = None;
-        for answer in join_all(missing.iter().map(|wanted| self.try_once(wanted))).await {
+        let asked = missing.iter().map(|wanted| self.within_limit(wanted, wanted.try_once()));
+        for answer in join_all(asked).await {
             let why = match answer {
                 Ok(Ok(guard)) => {
                     refused.as_mut().map_or(&mut *held, |refused| &mut refused.behind).push(guard);
@@ -146,9 +147,12 @@ impl<'a> Acquisition<'a> {
         Ok(refused)
     }
 
-    /// One attempt, for which nobody waits longer than for the whole.
-    async fn try_once(&self, wanted: &Wanted<'_>) -> Result<Result<Guard, NotAcquired>> {
-        let asked = wanted.acquire(Wait::Once);
+    /// What a member's server answers, unless the wait is over before.
+    async fn within_limit<T>(
+        &self,
+        wanted: &Wanted<'_>,
+        asked: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let Some(left) = self.left().filter(|left| !left.is_zero()) else { return asked.await };
         match select(pin!(asked), pin!(self.sleep(left))).await {
             Either::Left((answer, _)) => answer,
@@ -188,11 +192,11 @@ impl<'a> Acquisition<'a> {
         if self.members.iter().all(|wanted| wanted.settled.is_none()) {
             return Ok(Some(held));
         }
-        let answers = join_all(self.members.iter().map(Wanted::reenter)).await;
-        let settled = answers.into_iter().collect::<Result<Result<Vec<_>, _>>>();
-        // A failed release of the outer levels goes on in the background.
-        join_all(held.into_iter().map(Guard::unlock)).await;
-        match settled {
+        let asked = self.members.iter().map(|wanted| self.within_limit(wanted, wanted.reenter()));
+        let answers = join_all(asked).await;
+        // The outer levels are not waited for: they end before anything else is done with the holds.
+        drop(held);
+        match answers.into_iter().collect::<Result<Result<Vec<_>, _>>>() {
             Ok(settled) => Ok(settled.ok()),
             Err(error) if error.is_lost() => Ok(None),
             Err(error) => Err(error),
@@ -289,6 +293,10 @@ impl<'a> Wanted<'a> {
         let meanwhile = terms.renewed();
         let differs = !terms.lease.is_watched() || terms.at_least.is_some();
         Ok(Self { member, owner, meanwhile, settled: differs.then_some(terms) })
+    }
+
+    async fn try_once(&self) -> Result<Result<Guard, NotAcquired>> {
+        self.acquire(Wait::Once).await
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Result<Guard, NotAcquired>> {
