@@ -166,8 +166,8 @@ pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
         Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
-        Kind::Semaphore => &semaphore::Semaphore,
-        Kind::PermitExpirable => &semaphore::Semaphore,
+        // The second is not drawn yet.
+        Kind::Semaphore | Kind::PermitExpirable => &semaphore::Semaphore,
     }
 }
 
