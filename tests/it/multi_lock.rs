@@ -226,14 +226,13 @@ async fn an_owner_is_not_refused_what_this_call_itself_took_behind_it() {
     let all = MultiLock::new([reentrant("a"), catalog.write_lock(), reentrant("c")]).unwrap();
     let other = second.mutex("a").unwrap().lock().await.unwrap();
     let (waiting, owner) = (all.clone(), Owner::new());
-    let waiter =
-        tokio::spawn(owner.clone().scope(async move { waiting.lock().await.expect("it waits") }));
+    let waiter = tokio::spawn(owner.scope(async move { waiting.lock().await.expect("it waits") }));
     is_waited_for(&server, "a").await;
     other.unlock().await.unwrap();
     let guard = granted(waiter).await;
 
     // What it has of an acquisition outside of this one is.
-    let outer = owner.clone().scope(catalog.read()).await.unwrap();
+    let outer = owner.scope(catalog.read()).await.unwrap();
     guard.unlock().await.unwrap();
     let other = second.mutex("a").unwrap().lock().await.unwrap();
     let reading = MultiLock::new([reentrant("a"), catalog.read_lock()]).unwrap();
