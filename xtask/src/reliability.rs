@@ -50,6 +50,10 @@ const BARS: &[(&str, &str, u64, &str)] = &[
     ("acl", "removed", 15, "permissions taken away, one at a time"),
     ("chaos", "histories", 120, "histories of real processes"),
     ("chaos", "operations", 240_000, "operations in them"),
+    ("chaos", "histories_with_read_write", 30, "of them with read-write locks"),
+    ("chaos", "histories_with_semaphore", 30, "of them with semaphores"),
+    ("chaos", "histories_with_latch", 30, "of them with count-down latches"),
+    ("chaos", "histories_with_flight", 30, "of them with single flight"),
     ("chaos", "server_kills", 200, "servers killed and restarted while something was held"),
     ("chaos", "client_kills", 200, "processes killed"),
     ("chaos", "client_stops", 200, "processes frozen for longer than their leases"),
@@ -110,15 +114,17 @@ const SENTENCES: &[&str] = &[
     "Small faults, all of them: {every-poll.drops} futures dropped, one after each number of polls; connections cut at each \
      of {every-byte.requests} bytes of requests and {every-byte.replies} bytes of replies; {server-errors.answers} errors in \
      answer to scripts that had run or had not; {acl.removed} permissions taken away, one at a time.",
-    "Chaos: {chaos.histories} histories of real processes on real servers, with {chaos.operations} operations. Servers were \
-     killed {chaos.server_kills} times while something was held. Processes were killed {chaos.client_kills} times, and frozen \
+    "Chaos: {chaos.histories} histories of real processes on real servers, with {chaos.operations} operations. \
+     {chaos.histories_with_reentrant} of them had reentrant locks, {chaos.histories_with_read_write} read-write locks, \
+     {chaos.histories_with_semaphore} semaphores, {chaos.histories_with_latch} latches and \
+     {chaos.histories_with_flight} single flight; some had all of these. Servers were killed {chaos.server_kills} times while something was held. Processes were killed {chaos.client_kills} times, and frozen \
      for longer than their leases {chaos.client_stops} times. There were {chaos.sentinel_failovers} failovers by sentinels and \
      {chaos.cluster_failovers} in clusters, and {chaos.slot_moves} slots were moved. {chaos.violations} violations were \
      found; {chaos.undecided} names had too long a history for the checker. {chaos.overlaps_in_breaches} times, a restart or \
      a failover had lost a hold, and its holder still believed in it when the next one was granted: two holders at once.",
     "Second opinion: Porcupine, a checker that shares no code with the one above, looked at {second-opinion.operations} \
      operations on {second-opinion.names} names in {second-opinion.histories} histories. It found {second-opinion.wrong} that no \
-     reentrant, fenced mutex could have answered, and gave up on {second-opinion.undecided}.",
+     lock of their kind could have answered, and gave up on {second-opinion.undecided}.",
     "Load: {load.holds} watched holds were renewed for 60 s, and {load.holds_lost} were lost. {load.waiters_served} waits for \
      one lock in 4 processes were served, and {load.waiters_lost_wake_ups} wake-ups were lost. {load.leak_operations} \
      operations and {load.leak_cancelled} cancellations left {load.leak_left} things behind. {load.losses_signals} holds were \
