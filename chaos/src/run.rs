@@ -223,8 +223,9 @@ fn history(
     let run = nemesis.run();
     let mut seen = watch.end();
     let _ = fs::remove_file(&socket);
-    if let Servers::Many(topology) = &nemesis.place.servers {
-        topology.keep_logs(directory);
+    match &nemesis.place.servers {
+        Servers::Many(topology) => topology.keep_logs(directory),
+        Servers::One(server) => keep_commands(&server.socket(), directory),
     }
     run?;
     declare_failovers_of_their_own(&mut nemesis, &seen);
@@ -254,6 +255,15 @@ fn history(
     }
     let kinds = plan.names.iter().map(|name| name.kind).collect();
     Ok(Done { kinds, history, verdict, counts: nemesis.counts, keys: seen.keys })
+}
+
+/// What a server with an append-only file has written there: all that was ever done to its keys.
+fn keep_commands(socket: &Path, directory: &Path) {
+    let written = socket.with_file_name("appendonlydir");
+    let files = fs::read_dir(written).into_iter().flatten().flatten();
+    for file in files {
+        let _ = fs::copy(file.path(), directory.join(file.file_name()));
+    }
 }
 
 fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
