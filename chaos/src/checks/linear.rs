@@ -177,6 +177,14 @@ impl<'a> Build<'a> {
         Op { step: Step::Deny { share, beside }, called, ended, strict: true, says }
     }
 
+    /// The read that an upgrade needs. Where two servers answer it may have ended on the other one.
+    fn read_beside(&self, hold: &Hold) -> Option<usize> {
+        let read = self.holds.get(hold.beside.as_ref()?)?;
+        let breach = read.breach(&self.history.breaches);
+        let sound = breach.is_none_or(|breach| !breach.two_servers);
+        sound.then(|| self.numbers[read.id.as_str()])
+    }
+
     /// It may have become a read, and be gone later.
     fn failed_downgrade(&self, operation: &Operation) -> Option<Op> {
         let failed = matches!(operation.ended, Some((_, How::Failed(_))));
@@ -201,8 +209,7 @@ impl<'a> Build<'a> {
         let says = |hold: &str| format!("{} {hold}", operation.what);
         if operation.what.is_acquire() {
             let Some(How::Granted { hold, token, .. }) = how else { return None };
-            let number = |id: &String| self.numbers.get(id.as_str()).copied();
-            let hold_beside = self.holds[hold].beside.as_ref().and_then(number);
+            let hold_beside = self.read_beside(&self.holds[hold]);
             let (share, token) = (operation.share, *token);
             let step = Step::Grant {
                 hold: self.numbers[hold.as_str()],

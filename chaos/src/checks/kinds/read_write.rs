@@ -210,6 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn where_two_servers_answer_an_upgrade_does_not_need_its_read_on_both() {
+        let two = |two_servers| {
+            let mut made = reads();
+            made.grant("a:1", 0, 10, 1).breach(12, 100).of(Share::ONE).grant("b:1", 15, 20, 2);
+            upgrade(&mut made, "a:2", 22, 30, 3);
+            made.unlock("a:2", 40, 41, 0).unlock("a:1", 42, 43, 0).unlock("b:1", 44, 45, 0);
+            made.history.breaches[0].two_servers = two_servers;
+            made
+        };
+        assert_eq!(two(true).wrong(), [""; 0]);
+        assert!(no_order(&two(false)));
+    }
+
+    #[test]
     fn an_upgrade_is_refused_only_if_others_read() {
         let mut made = reads();
         made.grant("a:1", 0, 10, 1);
