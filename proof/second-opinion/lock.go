@@ -25,7 +25,8 @@ type operation struct {
 	called int64
 	// ended is never for what may have had no effect.
 	ended int64
-	// strict is false for what comes to nothing if its hold is over.
+	// strict is false for what comes to nothing if its hold is over, and for a grant that does not need the hold
+	// beside it.
 	strict bool
 }
 
@@ -59,7 +60,7 @@ func after(l lock, op operation) []interface{} {
 	if next, allowed := l.apply(op); allowed {
 		possible = append(possible, next)
 	}
-	if op.ended == never || !op.strict && !l.heldBy(op.hold) {
+	if op.ended == never || !op.strict && op.step != "grant" && !l.heldBy(op.hold) {
 		possible = append(possible, l)
 	}
 	return possible

@@ -67,6 +67,10 @@ func TestGoodAndBadHistories(t *testing.T) {
 			"a release 1 0 31 32 1 read-write 0\na release 0 0 33 34 1 read-write 0\n"},
 		{"an upgrade beside another reader", false, "a grant 0 1 0 10 1 read-write 0+1\n" +
 			"a grant 2 2 11 12 1 read-write 0+1\na grant 1 3 20 30 1 read-write 1 0\n"},
+		{"an upgrade without its read", false, "a grant 1 2 20 30 1 read-write 1 0\n"},
+		{"an upgrade whose read may be on another server", true, "a grant 1 2 20 30 0 read-write 1 0\n"},
+		{"the same beside another reader", false,
+			"a grant 0 1 0 10 1 read-write 0+1\na grant 1 2 20 30 0 read-write 1 7\n"},
 		{"an upgrade that is refused without reason", false,
 			"a grant 0 1 0 10 1 read-write 0+1\na deny 0 0 20 30 1 read-write 1 0\n"},
 		{"reads and writes of one owner", true, "a grant 0 1 0 10 1 read-write 1\na nest 0 0 11 12 1 read-write 1+1\n" +

@@ -67,7 +67,8 @@ func (l readWrite) apply(op operation) (lock, bool) {
 	case "grant":
 		next := l.with(op.hold, op.share)
 		next.fence = op.token
-		isBeside := op.beside < 0 || l.heldBy(op.beside)
+		// Where two servers answer, the read may have ended on one of them.
+		isBeside := !op.strict || op.beside < 0 || l.heldBy(op.beside)
 		return next, isBeside && l.freeFor(op.share, op.beside) && op.token > l.fence
 	case "nest":
 		mayWrite := op.share.exclusive == 0 || had.exclusive > 0

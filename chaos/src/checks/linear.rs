@@ -177,12 +177,12 @@ impl<'a> Build<'a> {
         Op { step: Step::Deny { share, beside }, called, ended, strict: true, says }
     }
 
-    /// The read that an upgrade needs. Where two servers answer it may have ended on the other one.
-    fn read_beside(&self, hold: &Hold) -> Option<usize> {
-        let read = self.holds.get(hold.beside.as_ref()?)?;
-        let breach = read.breach(&self.history.breaches);
-        let sound = breach.is_none_or(|breach| !breach.two_servers);
-        sound.then(|| self.numbers[read.id.as_str()])
+    /// Whether the read that an upgrade is beside was surely there. Where two servers answer it may
+    /// have ended on one of them.
+    fn is_beside_for_sure(&self, hold: &Hold) -> bool {
+        let read = hold.beside.as_ref().and_then(|id| self.holds.get(id));
+        let breach = read.and_then(|read| read.breach(&self.history.breaches));
+        breach.is_none_or(|breach| !breach.two_servers)
     }
 
     /// It may have become a read, and be gone later.
@@ -208,16 +208,16 @@ impl<'a> Build<'a> {
         };
         let says = |hold: &str| format!("{} {hold}", operation.what);
         if operation.what.is_acquire() {
-            let Some(How::Granted { hold, token, .. }) = how else { return None };
-            let hold_beside = self.read_beside(&self.holds[hold]);
-            let (share, token) = (operation.share, *token);
+            let Some(How::Granted { hold: id, token, .. }) = how else { return None };
+            let (hold, strict) = (&self.holds[id], self.is_beside_for_sure(&self.holds[id]));
+            let number = |id: &String| self.numbers.get(id.as_str()).copied();
             let step = Step::Grant {
-                hold: self.numbers[hold.as_str()],
-                token,
-                share,
-                beside: hold_beside,
+                hold: self.numbers[id.as_str()],
+                token: *token,
+                share: operation.share,
+                beside: hold.beside.as_ref().and_then(number),
             };
-            return Some(Op { step, called, ended, strict: true, says: says(hold) });
+            return Some(Op { step, called, ended, strict, says: says(id) });
         }
         let hold = self.holds.get(&operation.hold)?;
         let number = self.numbers[hold.id.as_str()];

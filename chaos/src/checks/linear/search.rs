@@ -81,7 +81,8 @@ pub(in crate::checks) struct Op {
     pub(in crate::checks) called: u64,
     /// `NEVER`: it need not happen.
     pub(in crate::checks) ended: u64,
-    /// It happened: not so, it may also come to nothing because its hold is over.
+    /// It happened: not so, it may also come to nothing because its hold is over. Of an upgrade: its
+    /// read was there.
     pub(in crate::checks) strict: bool,
     /// For people.
     pub(in crate::checks) says: String,
