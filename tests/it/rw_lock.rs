@@ -518,8 +518,8 @@ async fn keys_of_others_are_left_alone_and_named() {
     let plants: [(&[&str], &str); 4] = [
         (&["SET", NAME, "3"], "not a hash"),
         (&["HSET", NAME, "a", "1"], "a hash that is no read-write lock"),
-        (&["HSET", NAME, "kind", "latch"], "a hash that is no read-write lock"),
-        (&["HSET", NAME, "kind", "semaphore"], "a hash that is no read-write lock"),
+        (&["HSET", NAME, "kind", "latch"], "a count-down latch"),
+        (&["HSET", NAME, "kind", "semaphore"], "a semaphore"),
     ];
     for (plant, words) in plants {
         let _: () = redis::cmd("DEL").arg(NAME).query(&mut redis).unwrap();
