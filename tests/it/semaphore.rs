@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Connection;
@@ -11,49 +9,35 @@ use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
-use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Result;
-use redis_reentrant_lock::SemaphorePermit;
+use redis_reentrant_lock::WireProfile;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::support::client::builder;
 use crate::support::client::connect;
 use crate::support::look;
-use crate::support::proxy::Fault;
-use crate::support::proxy::FaultProxy;
+use crate::support::permits::BOUND;
+use crate::support::permits::COMMAND_TIMEOUT;
+use crate::support::permits::NAME;
+use crate::support::permits::PERMITS;
+use crate::support::permits::ends;
+use crate::support::permits::held;
+use crate::support::permits::leaves_plants_alone;
+use crate::support::permits::lost_answers_count_once;
+use crate::support::permits::never_more_than_the_number;
+use crate::support::permits::permissions_are_exact;
+use crate::support::permits::refuses_what_cannot_be;
+use crate::support::permits::waits;
 use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 use crate::support::topology::Topology;
 
-const NAME: &str = "exports:7";
-const PERMITS: &str = "{exports:7}:timeout";
 const LINE: &str = "redisson_lock_line__{exports:7}";
-/// Within this time everything ends that ends at all.
-const BOUND: Duration = Duration::from_secs(30);
-/// Longer than any pause of a busy machine, so that no command has an unknown outcome.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(15);
-
 async fn client(server: &RedisServer) -> LockClient {
     builder(&server.url()).command_timeout(COMMAND_TIMEOUT).connect().await.unwrap()
-}
-
-/// So many permits of a semaphore that has this number.
-async fn held(client: &LockClient, number: u32, permits: u32) -> SemaphorePermit {
-    let semaphore = client.semaphore(NAME, number).unwrap();
-    timeout(BOUND, semaphore.acquire_many(permits)).await.expect("granted").unwrap()
-}
-
-/// A task that waits for so many permits.
-fn waits(client: &LockClient, number: u32, permits: u32) -> JoinHandle<Result<SemaphorePermit>> {
-    let semaphore = client.semaphore(NAME, number).unwrap();
-    tokio::spawn(async move { semaphore.acquire_many(permits).await })
-}
-
-async fn ends(waiter: JoinHandle<Result<SemaphorePermit>>) -> Result<SemaphorePermit> {
-    timeout(BOUND, waiter).await.expect("it ends").unwrap()
 }
 
 fn number_in(redis: &mut Connection, key: &str) -> usize {
@@ -69,31 +53,7 @@ async fn so_many_stand_in_line(server: &RedisServer, number: usize) {
 async fn never_more_than_the_number_are_held_at_once() {
     let server = RedisServer::start();
     let clients = [client(&server).await, client(&server).await, client(&server).await];
-    let (at_once, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let tasks: Vec<_> = (0..24)
-        .map(|task| {
-            let semaphore = clients[task % 3].semaphore(NAME, 4).unwrap();
-            let (at_once, most) = (Arc::clone(&at_once), Arc::clone(&most));
-            let wanted = 1 + task as u32 / 3 % 3;
-            tokio::spawn(async move {
-                for _ in 0..10 {
-                    let permits = semaphore.acquire_many(wanted).await.unwrap();
-                    most.fetch_max(
-                        at_once.fetch_add(wanted, Ordering::SeqCst) + wanted,
-                        Ordering::SeqCst,
-                    );
-                    tokio::task::yield_now().await;
-                    assert!(permits.is_held());
-                    at_once.fetch_sub(wanted, Ordering::SeqCst);
-                    permits.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        timeout(2 * BOUND, task).await.expect("nobody starves").unwrap();
-    }
-    assert!((2..=4).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+    never_more_than_the_number(&clients, 3).await;
     for client in &clients {
         leaves_nothing(&server, client).await;
     }
@@ -216,27 +176,11 @@ async fn permits_of_a_process_that_was_killed_come_back_with_its_lease() {
 
 #[tokio::test]
 async fn what_cannot_be_is_refused_before_anything_is_sent() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let before = look::script_runs(&mut server.connection());
-    let semaphore = client.semaphore(NAME, 10).unwrap();
-    let errors = vec![
-        client.semaphore(NAME, 0).unwrap_err(),
-        client.semaphore(NAME, 1_000_001).unwrap_err(),
-        semaphore.acquire_many(0).await.unwrap_err(),
-        semaphore.acquire_many(1_001).await.unwrap_err(),
-        semaphore.set_permits(0).await.unwrap_err(),
-        semaphore.set_permits(1_000_001).await.unwrap_err(),
-        semaphore.add_permits(0).await.unwrap_err(),
-        semaphore.force_release_from("somebody").await.unwrap_err(),
-    ];
-    for error in errors {
-        assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
+    for profile in [WireProfile::Native, WireProfile::Redisson] {
+        let server = RedisServer::start();
+        let client = builder(&server.url()).profile(profile).connect().await.unwrap();
+        refuses_what_cannot_be(&server, &client).await;
     }
-    assert_eq!(look::script_runs(&mut server.connection()), before);
-    assert!(client.semaphore(NAME, 1_000_000).is_ok());
-    let name = client.semaphore("", 1).unwrap_err();
-    assert!(matches!(name, Error::InvalidName { .. }), "{name:?}");
 }
 
 /// A task that waits for so many permits, notes that it has them, and gives them back.
@@ -505,36 +449,13 @@ async fn who_gives_up_leaves_the_line_to_those_behind() {
 /// A command that was executed and whose answer is lost is sent again, and counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_answers_cost_no_permits_and_count_once() {
-    let server = RedisServer::start();
-    let proxy = FaultProxy::start(&server.address());
-    let client = builder(&proxy.url())
-        .command_timeout(Duration::from_millis(300))
-        .lease(Duration::from_secs(30))
-        .connect()
-        .await
-        .unwrap();
-    let semaphore = client.semaphore(NAME, 3).unwrap();
-    let faults = [Fault::CutBeforeReply, Fault::Mute, Fault::CutBeforeRequest, Fault::Duplicate];
-    let field = format!("{}:", client.id());
-    for fault in faults.iter().cycle().take(12) {
-        proxy.once(&field, fault.clone());
-        let permits = timeout(BOUND, semaphore.acquire_many(2)).await.expect("granted").unwrap();
-        proxy.once(&field, fault.clone());
-        timeout(BOUND, permits.release()).await.expect("released").unwrap();
-    }
-    proxy.clear();
-    leaves_nothing(&server, &client).await;
-    for (round, fault) in faults.iter().cycle().take(8).enumerate() {
-        proxy.once("redisson_latch_op", fault.clone());
-        let number = 3 + 2 * (round as u32 + 1);
-        let added = timeout(BOUND, semaphore.add_permits(2)).await.expect("it ends").unwrap();
-        assert_eq!(added, number, "{fault:?}");
-    }
-    for fault in &faults {
-        proxy.once("redisson_latch_op", fault.clone());
-        timeout(BOUND, semaphore.set_permits(7)).await.expect("it ends").unwrap();
-        assert_eq!(semaphore.permits().await.unwrap(), 7, "{fault:?}");
-    }
+    // The key of a number that was set stays.
+    let all_are_free = async |server: &RedisServer, client: &LockClient, number: u32| {
+        if number == 3 {
+            leaves_nothing(server, client).await;
+        }
+    };
+    lost_answers_count_once(WireProfile::Native, all_are_free).await;
 }
 
 #[tokio::test]
@@ -558,52 +479,12 @@ async fn data_of_others_under_any_of_the_keys_is_left_alone() {
         (&["RPUSH", LINE, "a"], LINE),
         (&["SET", &fence, "word"], &fence),
     ];
-    for (plant, words) in plants {
-        redis::cmd("FLUSHALL").exec(&mut redis).unwrap();
-        redis::cmd(plant[0]).arg(&plant[1..]).exec(&mut redis).unwrap();
-        let before = look::dump(&mut redis);
-        let error = timeout(BOUND, semaphore.acquire()).await.expect("it ends").unwrap_err();
-        assert!(matches!(error, Error::KeyConflict { .. }), "{plant:?}: {error:?}");
-        assert!(error.to_string().contains(words), "{plant:?}: {error}");
-        let after = look::dump(&mut redis);
-        for (key, value) in &before {
-            assert_eq!(after.get(key), Some(value), "{plant:?}: {key}");
-        }
-    }
+    leaves_plants_alone(&mut redis, &semaphore, &plants, async |_, _| {}).await;
 }
 
-/// The user of `required_acl` may do all of this, and each of its permissions is needed.
 #[tokio::test]
 async fn the_permissions_of_a_semaphore_are_exact() {
-    let server = RedisServer::start();
-    let acl = RequiredAcl::new(["exports:*"]).unwrap();
-    let (locks, semaphores) = (acl.clone().rules(), acl.semaphores(true).rules());
-    let added: Vec<_> = semaphores.iter().filter(|rule| !locks.contains(rule)).collect();
-    assert!(added.len() >= 8, "{added:?}");
-    // Those of names with braces; and what takes back a number that was remembered and then refused.
-    let needed = |rule: &&String| {
-        let is_of_braces = rule.contains(":exports:*") || rule.contains("~exports:*{*");
-        !is_of_braces && *rule != "+del"
-    };
-    let removed = added.into_iter().filter(needed);
-    for without in std::iter::once(None).chain(removed.map(Some)) {
-        let rules: Vec<_> = semaphores.iter().filter(|rule| Some(*rule) != without).collect();
-        let mut redis = server.connection();
-        redis::cmd("FLUSHALL").exec(&mut redis).unwrap();
-        let mut user = redis::cmd("ACL");
-        user.arg("SETUSER").arg("u").arg("reset").arg("on").arg(">pw").arg(&rules);
-        user.exec(&mut redis).unwrap();
-        let client = connect(&format!("redis://u:pw@{}", server.address())).await;
-        let life = timeout(BOUND, live(&server, &client)).await.expect("it ends");
-        match without {
-            None => life.unwrap(),
-            Some(rule) => {
-                let denied = life.unwrap_err();
-                let is_told = matches!(denied, Error::Denied { .. } | Error::NotAnnounced { .. });
-                assert!(is_told, "without {rule}: {denied:?}");
-            }
-        }
-    }
+    permissions_are_exact(WireProfile::Native, live).await;
 }
 
 /// Everything that a semaphore does.

@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod hearing;
 pub(crate) mod lives;
 pub(crate) mod look;
+pub(crate) mod permits;
 #[path = "../../src/backend/redis/tests/proxy.rs"]
 pub(crate) mod proxy;
 pub(crate) mod puppet;
