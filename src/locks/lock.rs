@@ -223,6 +223,15 @@ impl NotAcquired {
     pub fn lock_name(&self) -> &str {
         self.0.as_str()
     }
+
+    /// The error for a caller whose wait had no limit, which must not panic in a user's service.
+    pub(crate) fn without_limit(self, waited: Duration) -> Error {
+        Error::Unavailable {
+            name: Some(self.lock_name().to_owned()),
+            waited,
+            cause: "waiting without a limit ended without a grant".to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for NotAcquired {
@@ -437,11 +446,7 @@ impl Lock {
     async fn acquire_or_wait(&self, owner: OwnerKey, terms: Terms) -> Result<Guard> {
         let since = self.shared.now();
         let granted = self.acquire(owner, terms, Wait::Forever).await?;
-        granted.map_err(|_| Error::Unavailable {
-            name: Some(self.name().to_owned()),
-            waited: self.shared.now().since(since),
-            cause: "waiting without a limit ended without a grant".to_owned(),
-        })
+        granted.map_err(|refused| refused.without_limit(self.shared.now().since(since)))
     }
 
     /// The terms of `lock()`.

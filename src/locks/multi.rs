@@ -9,6 +9,7 @@ use futures::future::join_all;
 use futures::future::select_all;
 
 use crate::base::clock::Deadline;
+use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::error::LossReason;
 use crate::base::error::Result;
@@ -250,12 +251,9 @@ impl MultiLock {
     }
 
     pub(crate) async fn lock_as(&self, caller: Option<OwnerKey>) -> Result<MultiGuard> {
+        let since = self.now();
         let acquired = self.lock_with_as(caller, LockOptions::new()).await?;
-        acquired.map_err(|refused| Error::Unavailable {
-            name: Some(refused.lock_name().to_owned()),
-            waited: Duration::ZERO,
-            cause: "waiting without a limit ended without a grant".to_owned(),
-        })
+        acquired.map_err(|refused| refused.without_limit(self.now().since(since)))
     }
 
     pub(crate) async fn lock_with_as(
@@ -265,6 +263,10 @@ impl MultiLock {
     ) -> Result<Result<MultiGuard, NotAcquired>> {
         let acquired = Acquisition::begin(&self.members, caller, options)?.run().await?;
         Ok(acquired.map(|guards| MultiGuard { guards }))
+    }
+
+    fn now(&self) -> Moment {
+        self.members[0].lock.shared().now()
     }
 
     /// The owner of the running code, if a member needs one.
