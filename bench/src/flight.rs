@@ -44,7 +44,7 @@ impl Cache {
     pub async fn look(&self) -> bool {
         let there = self.store.exists(&self.key).await;
         if there {
-            self.found.lock().expect("nobody panics").push(now());
+            self.found.lock().expect("no task panics while it has this").push(now());
         }
         there
     }
@@ -81,7 +81,7 @@ pub(crate) async fn run<S: Service>(
     }
     json!({
         "computed": cache.computed.load(Ordering::Relaxed),
-        "found": cache.found.lock().expect("nobody panics").len(),
+        "found": cache.found.lock().expect("no task panics while it has this").len(),
         "stored_at": cache.stored_at.load(Ordering::Relaxed),
         "answered": answered,
     })

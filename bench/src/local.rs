@@ -71,7 +71,7 @@ impl bench::Lock for Lock {
             Self::Write(lock) => Held::Write(Arc::clone(lock).write_owned().await),
             Self::Permits(semaphore, want) => {
                 let permit = Arc::clone(semaphore).acquire_many_owned(*want).await;
-                Held::Permits(permit.expect("nobody closes it"))
+                Held::Permits(permit.expect("the semaphore is never closed"))
             }
         }
     }

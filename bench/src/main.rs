@@ -22,7 +22,7 @@ use crate::raw::Raw;
 use crate::raw::Relay;
 use crate::raw::Sockets;
 
-/// Of those who die, so that nobody waits for long until they are dead for everybody.
+/// The lease of processes that are killed, so that what they hold runs out soon.
 const SHORT_LEASE: Duration = Duration::from_secs(3);
 
 fn main() {

@@ -37,7 +37,7 @@ impl LockKind {
         match self {
             Self::Reentrant | Self::Flight => holds.len() <= 1,
             Self::ReadWrite => read_write::allows(holds, at),
-            // Nobody holds a latch.
+            // A latch has no holds.
             Self::Latch => holds.is_empty(),
             Self::Semaphore => {
                 holds.iter().map(|hold| hold.share.exclusive).sum::<u32>() <= PERMITS

@@ -161,7 +161,7 @@ impl<'a> Build<'a> {
         Op { step, called, ended: NEVER, strict: false, says }
     }
 
-    /// Nobody overtakes: who asks for less than somebody who waits meanwhile is refused as if it
+    /// A want does not overtake a larger one that waits meanwhile, so it may be refused as if it
     /// asked for as much. An upgrade asks only for what nobody has.
     fn denial(&self, denied: &Operation, operations: &[&Operation]) -> Op {
         let (called, ended) = (denied.called, denied.ended.as_ref().map_or(NEVER, |(at, _)| *at));

@@ -15,7 +15,7 @@ pub(super) struct Latch {
 impl Latch {
     const NONE: Self = Self { count: 0, set: 0 };
 
-    /// `wanted` is what would be answered; nobody knows better if there was no answer.
+    /// This count, if it goes together with the answer of the call, or if the call had none.
     fn answers(self, is_answer: bool, no_answer: bool) -> Option<Self> {
         (is_answer || no_answer).then_some(self)
     }

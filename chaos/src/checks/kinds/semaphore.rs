@@ -109,7 +109,7 @@ mod tests {
         let mut made = permits();
         made.grant("a:1", 0, 10, 1).denied("c", 20, 21).unlock("a:1", 30, 31, 0);
         assert!(no_order(&made));
-        // Unless somebody waits for more, whom nobody overtakes.
+        // Unless somebody waits for more: a smaller want must not overtake it.
         made.of(Share::levels(3)).grant("b:1", 15, 40, 2).unlock("b:1", 41, 42, 0);
         assert_eq!(made.wrong(), [""; 0]);
     }
