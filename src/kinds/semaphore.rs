@@ -42,4 +42,4 @@ pub(crate) fn all() -> &'static [&'static Script] {
 }
 
 #[cfg(all(test, repository, feature = "in-memory"))]
-mod script_tests;
+pub(super) mod script_tests;

@@ -1,8 +1,8 @@
 //! The scripts of `lua/semaphore/`: what they add to the tests that every kind has.
 
-mod edges;
-mod model;
-mod random;
+pub(in crate::kinds) mod edges;
+pub(in crate::kinds) mod model;
+pub(in crate::kinds) mod random;
 mod tables;
 
 use crate::backend::words::Words;

@@ -13,6 +13,8 @@ use crate::kinds::script_tests::observe;
 use crate::kinds::script_tests::set_up;
 use crate::kinds::script_tests::text::Times;
 use crate::kinds::script_tests::text::parse_call;
+use crate::kinds::semaphore::script_tests::edges::check_fields_of;
+use crate::kinds::semaphore::script_tests::edges::check_memory_of;
 
 pub(super) const CHECKS: &[Edge] = &[
     ("a_refused_command_changes_the_number_of_nothing", check_number),
@@ -332,34 +334,18 @@ fn check_ends(memory: &mut Memory) {
     }
 }
 
-/// Each script reads the field of a hold in the same way.
 fn check_fields(memory: &mut Memory) {
-    for text in [
-        "acquire F 9M late ch PUBLISH",
-        "release F ch PUBLISH",
-        "release_at F late 3M ch PUBLISH",
-        "renew late F 3M",
-        "force_release F late ch PUBLISH client",
-    ] {
-        for (field, good) in [
-            ("a:1:1", true),
-            ("a:1000:2000", true),
-            ("a:1:1000000", true),
-            ("b:c:2:3", true),
-            ("~", false),
-            ("a:1", false),
-            ("a:x:1", false),
-            ("a:0:2", false),
-            ("a:1001:2000", false),
-            ("a:1:0", false),
-            ("a:1:1000001", false),
-        ] {
-            set_up(memory, "");
-            let call = parse_call(&SUITE, &text.replace('F', field));
-            let seen = observe(memory, &call, &mut Times::default());
-            assert_eq!(!seen.reply.starts_with("-9"), good, "{text} {field}: {seen:?}");
-        }
-    }
+    check_fields_of(
+        memory,
+        &SUITE,
+        &[
+            "acquire F 9M late ch PUBLISH",
+            "release F ch PUBLISH",
+            "release_at F late 3M ch PUBLISH",
+            "renew late F 3M",
+            "force_release F late ch PUBLISH client",
+        ],
+    );
 }
 
 /// The last token may be of this very microsecond.
@@ -401,26 +387,8 @@ fn check_free_at(memory: &mut Memory) {
     }
 }
 
-/// What an operation has made is kept for so long after its deadline, and for a day at most.
 fn check_memory(memory: &mut Memory) {
-    for how in ["set", "add"] {
-        for (ahead_us, keep, kept) in [
-            (0, 7, 7),
-            (5_000_000, 10_000, 15_000),
-            (1_999, 7, 8),
-            (1_000_000, 86_398_999, 86_399_999),
-            (1_000_000, 86_399_000, 86_400_000),
-            (1_000_000, 86_399_001, 86_400_000),
-        ] {
-            set_up(memory, "");
-            let deadline = memory.next_time() + ahead_us;
-            let call = format!("set_permits {how} 7 2 {deadline} {keep} ch PUBLISH");
-            memory.run(&parse_call(&SUITE, &call)).unwrap();
-            let dump = memory.dump();
-            let operation = dump.iter().find(|dumped| dumped.key == "operation").unwrap();
-            assert_eq!(operation.pttl, Some(kept), "{call}");
-        }
-    }
+    check_memory_of(memory, &SUITE);
 }
 
 /// Short of memory nothing is granted. What is there is renewed, kept and given up.

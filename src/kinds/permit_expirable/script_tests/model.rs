@@ -9,52 +9,19 @@ use crate::kinds::script_tests::modelled::Key;
 use crate::kinds::script_tests::modelled::Modelled;
 use crate::kinds::script_tests::modelled::WRONG_TYPE;
 use crate::kinds::script_tests::modelled::answer;
+use crate::kinds::semaphore::script_tests::model::Found;
+use crate::kinds::semaphore::script_tests::model::Hold;
+use crate::kinds::semaphore::script_tests::model::LARGEST;
+use crate::kinds::semaphore::script_tests::model::LONGEST_LEASE;
+use crate::kinds::semaphore::script_tests::model::MOST_PERMITS;
+use crate::kinds::semaphore::script_tests::model::bad;
+use crate::kinds::semaphore::script_tests::model::digits;
+use crate::kinds::semaphore::script_tests::model::whole;
 
-const LARGEST: i64 = (1 << 53) - 1;
-const LONGEST_LEASE: i64 = 86_400_000;
-const MOST_WANTED: i64 = 1_000;
-const MOST_PERMITS: i64 = 1_000_000;
 const SLACK_MS: i64 = 5_000;
 
-type Found = Result<Answer, String>;
 /// Ends and ids.
 type Permits = Vec<(i64, String)>;
-
-/// A hold, by its field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Hold {
-    field: String,
-    want: i64,
-    own: i64,
-}
-
-impl Hold {
-    fn of(field: &str) -> Option<Self> {
-        let mut words = field.rsplitn(3, ':');
-        let (own, want) = (digits(words.next()?)?, digits(words.next()?)?);
-        words.next()?;
-        let good = (1..=MOST_WANTED).contains(&want) && (1..=MOST_PERMITS).contains(&own);
-        good.then(|| Self { field: field.to_owned(), want, own })
-    }
-
-    fn ids(&self) -> impl Iterator<Item = String> + '_ {
-        (1..=self.want).map(|number| format!("{}:{number}", self.field))
-    }
-
-    fn has(&self, id: &str) -> bool {
-        self.ids().any(|own| own == id)
-    }
-}
-
-fn digits(text: &str) -> Option<i64> {
-    let all = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| all)
-}
-
-/// A whole number between these.
-fn whole(text: &str, least: i64, most: i64) -> Option<i64> {
-    text.parse().ok().filter(|number| (least..=most).contains(number))
-}
 
 pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Found {
     let args: Vec<&str> = call.args.iter().collect();
@@ -72,10 +39,6 @@ pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Found {
 }
 
 // ---- arguments
-
-fn bad(argument: i64) -> Found {
-    Ok(answer(-9, &[argument]))
-}
 
 /// Where it is announced, from two arguments; the number of the first is `first`.
 fn announce<'a>(args: &[&'a str], first: i64) -> Result<(&'a str, bool), Answer> {
@@ -236,7 +199,7 @@ fn acquire(server: &mut Modelled, [lock, fence, permits]: [&str; 3], args: &[&st
     };
     let end = server.now_ms() + lease + SLACK_MS;
     let mut all = others;
-    all.extend(hold.ids().map(|id| (end, id)));
+    all.extend(hold.permits().map(|id| (end, id)));
     let left = number - all.len() as i64;
     put_permits(server, permits, all);
     keep_for_good(server, permits);
@@ -273,7 +236,7 @@ fn release_at(server: &mut Modelled, lock: &str, permits: &str, args: &[&str]) -
         return release(server, lock, permits, &[args[0], args[3], args[4]]);
     }
     let Some(all) = out(server, permits) else { return Ok(answer(-3, &[])) };
-    let first = hold.ids().next();
+    let first = hold.permits().next();
     if !all.iter().any(|(_, id)| Some(id) == first.as_ref()) {
         return Ok(answer(0, &[]));
     }
@@ -306,7 +269,7 @@ fn renew(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Found {
 fn renew_one(server: &mut Modelled, permits: &str, hold: &Hold, lease: i64) -> i64 {
     let Some(all) = out(server, permits) else { return -3 };
     let end = |id: &str| all.iter().find(|(_, other)| *other == id).map(|(end, _)| *end);
-    let ends: Vec<i64> = hold.ids().filter_map(|id| end(&id)).collect();
+    let ends: Vec<i64> = hold.permits().filter_map(|id| end(&id)).collect();
     if ends.len() as i64 != hold.want || ends.iter().any(|end| has_run_out(server, *end)) {
         return 0;
     }

@@ -1,16 +1,7 @@
 //! Calls with any arguments, and mistakes in the scripts.
 
 use crate::base::random::Random;
-
-const FIELDS: &[&str] = &[
-    "a:1:3", "a:1:3", "a:2:3", "b:1:3", "b:1:3", "b:2:3", "b:3:3", "c:1:2", "c:2:2", "c:4:3",
-    "d:1:1", "e:0:3", "e:1:x", "~",
-];
-const LEASES: &[&str] = &["3M", "3M", "5M", "5M", "9M", "86400000", "86400001", "0"];
-const DEADLINES: &[&str] = &["soon", "soon", "soon", "soon", "soon", "soon", "late", "-1"];
-const CHANNELS: &[&str] = &["ch", "ch", "ch", "ch", "client", "nobody", "~"];
-const VERBS: &[&str] = &["PUBLISH", "PUBLISH", "PUBLISH", "SPUBLISH", "publish"];
-const NUMBERS: &[&str] = &["1", "2", "3", "4", "0", "1000000", "1000001"];
+use crate::kinds::semaphore::script_tests::random::Drawn;
 
 pub(super) const PLANTS: &[&str] = &[
     "lock=2 permits=(a:1:3:1:@5)",
@@ -48,29 +39,12 @@ pub(super) const PLANTS: &[&str] = &[
 ];
 
 pub(super) fn call(random: &mut Random) -> String {
-    let field = random.pick(FIELDS);
-    let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
-    let announce = format!("{} {}", random.pick(CHANNELS), random.pick(VERBS));
+    let drawn = Drawn::by(random);
+    let Drawn { field, lease, deadline, announce } = &drawn;
     match random.below(12) {
         0..=4 => format!("acquire {field} {lease} {deadline} {announce}"),
         5 | 6 => format!("release {field} {announce}"),
-        7 => format!("release_at {field} {deadline} {lease} {announce}"),
-        8 if random.below(3) == 0 => {
-            let second = (random.pick(FIELDS), random.pick(&["9M", "1", "0", ""]));
-            format!("renew {deadline} {field} {lease} {} {}", second.0, second.1)
-        }
-        8 if random.below(4) == 0 => format!("renew {deadline} {field} 1"),
-        8 => format!("renew {deadline} {field} {lease}"),
-        9 => {
-            let client_channel = random.pick(&["client", "client", "nobody", "~"]);
-            format!("force_release {field} {deadline} {announce} {client_channel}")
-        }
-        10 => {
-            let (how, number) = (random.pick(&["set", "add", "x"]), random.pick(NUMBERS));
-            let own = random.pick(&["2", "3", "0"]);
-            format!("set_permits {how} {number} {own} {deadline} {lease} {announce}")
-        }
-        _ => "inspect".to_owned(),
+        which => drawn.call(random, which - 7),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::backend::memory::store::Stored;
 use crate::kinds::script_tests::Edge;
 use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::Suite;
 use crate::kinds::script_tests::memory::Memory;
 use crate::kinds::script_tests::observe;
 use crate::kinds::script_tests::set_up;
@@ -498,15 +499,23 @@ fn check_many_places(memory: &mut Memory) {
     assert_eq!(observe(memory, &call, &mut Times::default()).reply, "1 T T");
 }
 
-/// Each script reads the field of a hold in the same way.
 fn check_fields(memory: &mut Memory) {
-    for text in [
-        "+acquire F 9M late first 0 1 ch PUBLISH",
-        "+release F ch PUBLISH",
-        "release_at F late 3M ch PUBLISH",
-        "renew late F 3M",
-        "force_release F late ch PUBLISH client",
-    ] {
+    check_fields_of(
+        memory,
+        &SUITE,
+        &[
+            "+acquire F 9M late first 0 1 ch PUBLISH",
+            "+release F ch PUBLISH",
+            "release_at F late 3M ch PUBLISH",
+            "renew late F 3M",
+            "force_release F late ch PUBLISH client",
+        ],
+    );
+}
+
+/// Each script reads the field of a hold in the same way.
+pub(in crate::kinds) fn check_fields_of(memory: &mut Memory, suite: &Suite, calls: &[&str]) {
+    for text in calls {
         for (field, good) in [
             ("a:1:1", true),
             ("a:1000:2000", true),
@@ -521,7 +530,7 @@ fn check_fields(memory: &mut Memory) {
             ("a:1:1000001", false),
         ] {
             set_up(memory, "");
-            let call = parse_call(&SUITE, &text.replace('F', field));
+            let call = parse_call(suite, &text.replace('F', field));
             let seen = observe(memory, &call, &mut Times::default());
             assert_eq!(!seen.reply.starts_with("-9"), good, "{text} {field}: {seen:?}");
         }
@@ -593,8 +602,12 @@ fn check_free_at(memory: &mut Memory) {
     }
 }
 
-/// What an operation has made is kept for so long after its deadline, and for a day at most.
 fn check_memory(memory: &mut Memory) {
+    check_memory_of(memory, &SUITE);
+}
+
+/// What an operation has made is kept for so long after its deadline, and for a day at most.
+pub(in crate::kinds) fn check_memory_of(memory: &mut Memory, suite: &Suite) {
     for how in ["set", "add"] {
         for (ahead_us, keep, kept) in [
             (0, 7, 7),
@@ -608,7 +621,7 @@ fn check_memory(memory: &mut Memory) {
             set_up(memory, "");
             let deadline = memory.next_time() + ahead_us;
             let call = format!("set_permits {how} 7 2 {deadline} {keep} ch PUBLISH");
-            memory.run(&parse_call(&SUITE, &call)).unwrap();
+            memory.run(&parse_call(suite, &call)).unwrap();
             let dump = memory.dump();
             let operation = dump.iter().find(|dumped| dumped.key == "operation").unwrap();
             assert_eq!(operation.pttl, Some(kept), "{call}");

@@ -10,26 +10,26 @@ use crate::kinds::script_tests::modelled::Modelled;
 use crate::kinds::script_tests::modelled::WRONG_TYPE;
 use crate::kinds::script_tests::modelled::answer;
 
-const LARGEST: i64 = (1 << 53) - 1;
-const LONGEST_LEASE: i64 = 86_400_000;
+pub(in crate::kinds) const LARGEST: i64 = (1 << 53) - 1;
+pub(in crate::kinds) const LONGEST_LEASE: i64 = 86_400_000;
 const MOST_WANTED: i64 = 1_000;
-const MOST_PERMITS: i64 = 1_000_000;
+pub(in crate::kinds) const MOST_PERMITS: i64 = 1_000_000;
 const RESERVATION_MS: i64 = 1_500;
 const LINE_MS: i64 = 12_000;
 
-type Found = Result<Answer, String>;
+pub(in crate::kinds) type Found = Result<Answer, String>;
 type Places = Vec<(i64, String)>;
 
 /// A hold, by its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Hold {
-    field: String,
-    want: i64,
-    own: i64,
+pub(in crate::kinds) struct Hold {
+    pub(in crate::kinds) field: String,
+    pub(in crate::kinds) want: i64,
+    pub(in crate::kinds) own: i64,
 }
 
 impl Hold {
-    fn of(field: &str) -> Option<Self> {
+    pub(in crate::kinds) fn of(field: &str) -> Option<Self> {
         let mut words = field.rsplitn(3, ':');
         let (own, want) = (digits(words.next()?)?, digits(words.next()?)?);
         words.next()?;
@@ -37,18 +37,22 @@ impl Hold {
         good.then(|| Self { field: field.to_owned(), want, own })
     }
 
-    fn permits(&self) -> impl Iterator<Item = String> + '_ {
+    pub(in crate::kinds) fn permits(&self) -> impl Iterator<Item = String> + '_ {
         (1..=self.want).map(|number| format!("{}:{number}", self.field))
+    }
+
+    pub(in crate::kinds) fn has(&self, permit: &str) -> bool {
+        self.permits().any(|own| own == permit)
     }
 }
 
-fn digits(text: &str) -> Option<i64> {
+pub(in crate::kinds) fn digits(text: &str) -> Option<i64> {
     let all = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| all)
 }
 
 /// A whole number between these.
-fn whole(text: &str, least: i64, most: i64) -> Option<i64> {
+pub(in crate::kinds) fn whole(text: &str, least: i64, most: i64) -> Option<i64> {
     text.parse().ok().filter(|number| (least..=most).contains(number))
 }
 
@@ -80,7 +84,7 @@ pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Found {
 
 // ---- arguments
 
-fn bad(argument: i64) -> Found {
+pub(in crate::kinds) fn bad(argument: i64) -> Found {
     Ok(answer(-9, &[argument]))
 }
 
@@ -202,7 +206,7 @@ fn give(server: &mut Modelled, permits: &str, hold: &Hold, ms: i64) {
 fn give_up(server: &mut Modelled, permits: &str, hold: &Hold) -> Result<usize, String> {
     let mut all = taken(server, permits)?;
     let before = all.len();
-    all.retain(|(_, id)| !hold.permits().any(|other| other == *id));
+    all.retain(|(_, id)| !hold.has(id));
     let removed = before - all.len();
     put(server, permits, all);
     Ok(removed)

@@ -57,10 +57,50 @@ pub(super) const PLANTS: &[&str] = &[
     "fence=[1]",
 ];
 
+/// Words of a call.
+pub(in crate::kinds) struct Drawn {
+    pub(in crate::kinds) field: &'static str,
+    pub(in crate::kinds) lease: &'static str,
+    pub(in crate::kinds) deadline: &'static str,
+    pub(in crate::kinds) announce: String,
+}
+
+impl Drawn {
+    pub(in crate::kinds) fn by(random: &mut Random) -> Self {
+        let field = random.pick(FIELDS);
+        let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
+        let announce = format!("{} {}", random.pick(CHANNELS), random.pick(VERBS));
+        Self { field, lease, deadline, announce }
+    }
+
+    /// A call of a script that has the same arguments in both profiles.
+    pub(in crate::kinds) fn call(&self, random: &mut Random, which: u64) -> String {
+        let Self { field, lease, deadline, announce } = self;
+        match which {
+            0 => format!("release_at {field} {deadline} {lease} {announce}"),
+            1 if random.below(3) == 0 => {
+                let second = (random.pick(FIELDS), random.pick(&["9M", "1", "0", ""]));
+                format!("renew {deadline} {field} {lease} {} {}", second.0, second.1)
+            }
+            1 if random.below(4) == 0 => format!("renew {deadline} {field} 1"),
+            1 => format!("renew {deadline} {field} {lease}"),
+            2 => {
+                let client_channel = random.pick(&["client", "client", "nobody", "~"]);
+                format!("force_release {field} {deadline} {announce} {client_channel}")
+            }
+            3 => {
+                let (how, number) = (random.pick(&["set", "add", "x"]), random.pick(NUMBERS));
+                let own = random.pick(&["2", "3", "0"]);
+                format!("set_permits {how} {number} {own} {deadline} {lease} {announce}")
+            }
+            _ => "inspect".to_owned(),
+        }
+    }
+}
+
 pub(super) fn call(random: &mut Random) -> String {
-    let field = random.pick(FIELDS);
-    let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
-    let announce = format!("{} {}", random.pick(CHANNELS), random.pick(VERBS));
+    let drawn = Drawn::by(random);
+    let Drawn { field, lease, deadline, announce } = &drawn;
     // Most calls name the line.
     let line = random.pick(&["+", "+", "+", ""]);
     match random.below(13) {
@@ -70,23 +110,7 @@ pub(super) fn call(random: &mut Random) -> String {
             format!("{line}acquire {field} {lease} {deadline} {wait} {announce}")
         }
         6 | 7 => format!("{line}release {field} {announce}"),
-        8 => format!("release_at {field} {deadline} {lease} {announce}"),
-        9 if random.below(3) == 0 => {
-            let second = (random.pick(FIELDS), random.pick(&["9M", "1", "0", ""]));
-            format!("renew {deadline} {field} {lease} {} {}", second.0, second.1)
-        }
-        9 if random.below(4) == 0 => format!("renew {deadline} {field} 1"),
-        9 => format!("renew {deadline} {field} {lease}"),
-        10 => {
-            let client_channel = random.pick(&["client", "client", "nobody", "~"]);
-            format!("force_release {field} {deadline} {announce} {client_channel}")
-        }
-        11 => {
-            let (how, number) = (random.pick(&["set", "add", "x"]), random.pick(NUMBERS));
-            let own = random.pick(&["2", "3", "0"]);
-            format!("set_permits {how} {number} {own} {deadline} {lease} {announce}")
-        }
-        _ => "inspect".to_owned(),
+        which => drawn.call(random, which - 8),
     }
 }
 
