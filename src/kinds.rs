@@ -29,6 +29,7 @@ macro_rules! script {
     };
 }
 
+mod calls;
 pub(crate) mod command;
 pub(crate) mod conflict;
 pub(crate) mod latch;

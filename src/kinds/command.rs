@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::backend::Call;
 use crate::backend::Script;
-use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
@@ -14,6 +13,9 @@ use crate::base::name::LONGEST_FENCE_KEY;
 
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
+use crate::kinds::calls::call;
+use crate::kinds::calls::with_line;
+use crate::kinds::calls::with_renewals;
 use crate::kinds::latch;
 use crate::kinds::of_all;
 use crate::kinds::operation::Operation;
@@ -189,8 +191,7 @@ fn lock_and_fence(name: &LockName, line: bool) -> Words {
     let lock = name.as_str();
     let line_bytes = if line { lock.len() + LINE_KEY_BYTES } else { 0 };
     let words = Words::with_capacity(lock.len() + LONGEST_FENCE_KEY + line_bytes);
-    let words = words.with(lock).with_written(|text| name.add_fence_key(text));
-    if line { words.with_written(|text| name.add_line_key(text)) } else { words }
+    with_line(words.with(lock).with_written(|text| name.add_fence_key(text)), name, line)
 }
 
 fn lock_and_line(name: &LockName, line: bool) -> Words {
@@ -294,8 +295,6 @@ impl Command {
 
     /// The same for kinds that keep nothing beside the key of the lock and its line.
     fn usual_call(&self) -> Option<Call> {
-        let script =
-            |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
         let of = |name: &LockName| name.kind().scripts();
         let args = || Words::with_capacity(USUAL);
         Some(match self {
@@ -304,7 +303,7 @@ impl Command {
             Self::Info => Call::Info,
             Self::Permissions(pairs) => {
                 let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
-                script(&PERMISSIONS, Words::default(), words.collect())
+                call(&PERMISSIONS, Words::default(), words.collect())
             }
             Self::Acquire {
                 name, field, share, lease, not_after, line, wait, announce, ..
@@ -316,7 +315,7 @@ impl Command {
                     Some(announce) => announce.add_to(args),
                     None => args,
                 };
-                script(of(name)?.acquire, lock_and_fence(name, *line), args)
+                call(of(name)?.acquire, lock_and_fence(name, *line), args)
             }
             // Only the read-write lock has shared holds.
             Self::Upgrade { .. } | Self::Downgrade { .. } => return None,
@@ -324,14 +323,14 @@ impl Command {
                 let scripts = of(name)?;
                 let release = if *undo { scripts.undo } else { scripts.release };
                 let args = announce.add_to(args().with(field).with_number(share.total()));
-                script(release, lock_and_line(name, announce.line), args)
+                call(release, lock_and_line(name, announce.line), args)
             }
             Self::ReleaseMany(holds) => {
                 let verb = holds.first().map(|hold| hold.announce.verb()).unwrap_or_default();
                 let args = holds.iter().fold(args().with(verb), |args, hold| {
                     args.with(&hold.field).with(&hold.announce.channel)
                 });
-                script(
+                call(
                     of_all(holds.iter().map(|hold| &hold.name))?.release_many,
                     locks_and_lines(holds),
                     args,
@@ -340,13 +339,11 @@ impl Command {
             Self::ReleaseAt { name, field, free_at, most, announce } => {
                 let args = args().with(field).with_number(free_at.0).with_number(most.millis());
                 let keys = lock_and_line(name, announce.line);
-                script(of(name)?.release_at, keys, announce.add_to(args))
+                call(of(name)?.release_at, keys, announce.add_to(args))
             }
             Self::Renew { holds, not_after } => {
-                let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
-                    args.with(&hold.field).with_number(hold.lease.millis())
-                });
-                script(
+                let args = with_renewals(args(), holds, *not_after);
+                call(
                     of_all(holds.iter().map(|hold| &hold.name))?.renew,
                     holds.iter().map(|hold| hold.name.as_str()).collect(),
                     args,
@@ -356,20 +353,20 @@ impl Command {
                 let args =
                     args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
                 let args = announce.add_to(args).with(flag(*line_first)).with(flag(*hears));
-                script(of(name)?.hand_off, lock_and_fence(name, announce.line), args)
+                call(of(name)?.hand_off, lock_and_fence(name, announce.line), args)
             }
             Self::Inspect { name } => {
-                script(of(name)?.inspect, lock_and_line(name, false), Words::default())
+                call(of(name)?.inspect, lock_and_line(name, false), Words::default())
             }
             Self::Operate(operation) => return operation.to_call(),
             Self::Count { name, profile } => {
                 let keys = lock_and_line(name, false);
-                script(&latch::LOOK, keys, [latch::format(*profile)].into())
+                call(&latch::LOOK, keys, [latch::format(*profile)].into())
             }
             Self::ForceRelease { name, expected, not_after, announce, client_channel } => {
                 let args = announce.add_to(args().with(expected).with_number(not_after.0));
                 let keys = lock_and_line(name, announce.line);
-                script(of(name)?.force_release, keys, args.with(client_channel))
+                call(of(name)?.force_release, keys, args.with(client_channel))
             }
         })
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::backend::Call;
-use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::base::error::Error;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
+use crate::kinds::calls::call;
 use crate::kinds::command::Announce;
 use crate::kinds::command::ServerTime;
 use crate::kinds::latch;
@@ -91,7 +91,7 @@ impl Operation {
             _ => args,
         };
         let script = latch::script_of(self.change)?;
-        Some(Call::Script(Box::new(ScriptCall::new(script, keys, args))))
+        Some(call(script, keys, args))
     }
 }
 

@@ -28,7 +28,10 @@ pub(crate) static UPGRADE: LazyLock<Script> = script!(
     "read_write/upgrade",
     includes "read_write/body/next_token", "read_write/body/holds_of"
 );
-pub(crate) static INSPECT: LazyLock<Script> = script!("read_write/inspect", includes "read_write/body/holds_of", "read_write/body/other_hash");
+pub(crate) static INSPECT: LazyLock<Script> = script!(
+    "read_write/inspect",
+    includes "read_write/body/holds_of", "read_write/body/other_hash"
+);
 pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
     "read_write/force_release",
     includes "read_write/body/look", "read_write/body/give_up", "read_write/body/go_next",

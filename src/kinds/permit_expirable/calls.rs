@@ -1,14 +1,12 @@
 //! The commands of a semaphore of the profile `Redisson` as calls of its scripts.
 
 use crate::backend::Call;
-use crate::backend::Script;
-use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::base::name::LockName;
+use crate::kinds::calls::call;
+use crate::kinds::calls::with_renewals;
+use crate::kinds::calls::words;
 use crate::kinds::command::Command;
-use crate::kinds::operation::Change;
-use crate::kinds::operation::KEPT;
-use crate::kinds::operation::Operation;
 use crate::kinds::permit_expirable::ACQUIRE;
 use crate::kinds::permit_expirable::FORCE_RELEASE;
 use crate::kinds::permit_expirable::INSPECT;
@@ -16,6 +14,7 @@ use crate::kinds::permit_expirable::RELEASE;
 use crate::kinds::permit_expirable::RELEASE_AT;
 use crate::kinds::permit_expirable::RENEW;
 use crate::kinds::permit_expirable::SET_PERMITS;
+use crate::kinds::semaphore::calls::change_of_number;
 
 /// `None`: the command is not about a semaphore.
 pub(crate) fn of(command: &Command) -> Option<Call> {
@@ -35,42 +34,19 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
         Command::Renew { holds, not_after } => {
             let keys = holds.iter().map(|hold| hold.name.permits_key());
             let keys = keys.fold(Words::default(), |keys, key| keys.with(&key));
-            let args =
-                holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
-                    args.with(&hold.field).with_number(hold.lease.millis())
-                });
-            call(&RENEW, keys, args)
+            call(&RENEW, keys, with_renewals(Words::default(), holds, *not_after))
         }
         Command::ForceRelease { name, expected, not_after, announce, client_channel } => {
             let args = announce.add_to(words(expected).with_number(not_after.0));
             call(&FORCE_RELEASE, lock_and_permits(name), args.with(client_channel))
         }
         Command::Inspect { name } => call(&INSPECT, lock_and_permits(name), Words::default()),
-        Command::Operate(operation) => set_permits(operation)?,
+        Command::Operate(operation) => {
+            let (keys, args) = change_of_number(operation)?;
+            call(&SET_PERMITS, keys.with(&operation.name.permits_key()), args)
+        }
         _ => return None,
     })
-}
-
-fn set_permits(operation: &Operation) -> Option<Call> {
-    let (how, number, own) = match operation.change {
-        Change::SetPermits { permits, own } => ("set", permits, own),
-        Change::AddPermits { permits, own } => ("add", permits, own),
-        _ => return None,
-    };
-    let name = &operation.name;
-    let keys = words(name.as_str()).with(&name.operation_key(&operation.id));
-    let args = words(how).with_number(number).with_number(own).with_number(operation.not_after.0);
-    let kept = u32::try_from(KEPT.as_millis()).unwrap_or(u32::MAX);
-    let args = operation.announce.add_to(args.with_number(kept));
-    Some(call(&SET_PERMITS, keys.with(&name.permits_key()), args))
-}
-
-fn call(script: &'static Script, keys: Words, args: Words) -> Call {
-    Call::Script(Box::new(ScriptCall::new(script, keys, args)))
-}
-
-fn words(first: &str) -> Words {
-    [first].into()
 }
 
 fn lock_and_permits(name: &LockName) -> Words {

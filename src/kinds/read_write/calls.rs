@@ -1,10 +1,12 @@
 //! The commands of a read-write lock as calls of its scripts: each reader has a key of its own.
 
 use crate::backend::Call;
-use crate::backend::Script;
-use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::base::name::LockName;
+use crate::kinds::calls::call;
+use crate::kinds::calls::with_line;
+use crate::kinds::calls::with_renewals;
+use crate::kinds::calls::words;
 use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
 use crate::kinds::read_write::ACQUIRE;
@@ -59,11 +61,7 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
                     _ => keys.with(lock).with(&hold.name.reader_key(&hold.field)),
                 }
             });
-            let args =
-                holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
-                    args.with(&hold.field).with_number(hold.lease.millis())
-                });
-            call(&RENEW, keys, args)
+            call(&RENEW, keys, with_renewals(Words::default(), holds, *not_after))
         }
         Command::ForceRelease { name, expected, not_after, announce, client_channel } => {
             let keys = keys_of(name, expected, announce);
@@ -73,14 +71,6 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
         Command::Inspect { name } => call(&INSPECT, words(name.as_str()), Words::default()),
         _ => return None,
     })
-}
-
-fn call(script: &'static Script, keys: Words, args: Words) -> Call {
-    Call::Script(Box::new(ScriptCall::new(script, keys, args)))
-}
-
-fn words(first: &str) -> Words {
-    [first].into()
 }
 
 fn lock_and_reader(name: &LockName, field: &str) -> Words {
@@ -93,10 +83,6 @@ fn keys_of(name: &LockName, field: &str, announce: &Announce) -> Words {
         return words(name.as_str());
     }
     with_line(lock_and_reader(name, field), name, announce.line)
-}
-
-fn with_line(keys: Words, name: &LockName, line: bool) -> Words {
-    if line { keys.with_written(|text| name.add_line_key(text)) } else { keys }
 }
 
 /// The keys of readers that may be dead.

@@ -2,10 +2,11 @@
 //! field says how many its hold wants.
 
 use crate::backend::Call;
-use crate::backend::Script;
-use crate::backend::ScriptCall;
 use crate::backend::words::Words;
-use crate::base::name::LockName;
+use crate::kinds::calls::call;
+use crate::kinds::calls::with_line;
+use crate::kinds::calls::with_renewals;
+use crate::kinds::calls::words;
 use crate::kinds::command::Command;
 use crate::kinds::operation::Change;
 use crate::kinds::operation::KEPT;
@@ -40,11 +41,7 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             let keys = holds.iter().fold(Words::default(), |keys, hold| {
                 keys.with(hold.name.as_str()).with(&hold.name.permits_key())
             });
-            let args =
-                holds.iter().fold(Words::default().with_number(not_after.0), |args, hold| {
-                    args.with(&hold.field).with_number(hold.lease.millis())
-                });
-            call(&RENEW, keys, args)
+            call(&RENEW, keys, with_renewals(Words::default(), holds, *not_after))
         }
         Command::ForceRelease { name, expected, not_after, announce, client_channel } => {
             let keys = words(name.as_str()).with(&name.permits_key());
@@ -55,12 +52,16 @@ pub(crate) fn of(command: &Command) -> Option<Call> {
             let keys = words(name.as_str()).with(&name.permits_key());
             call(&INSPECT, keys, Words::default())
         }
-        Command::Operate(operation) => set_permits(operation)?,
+        Command::Operate(operation) => {
+            let (keys, args) = change_of_number(operation)?;
+            call(&SET_PERMITS, keys, args)
+        }
         _ => return None,
     })
 }
 
-fn set_permits(operation: &Operation) -> Option<Call> {
+/// The first keys and the arguments of a change of the number of permits.
+pub(in crate::kinds) fn change_of_number(operation: &Operation) -> Option<(Words, Words)> {
     let (how, number, own) = match operation.change {
         Change::SetPermits { permits, own } => ("set", permits, own),
         Change::AddPermits { permits, own } => ("add", permits, own),
@@ -70,17 +71,5 @@ fn set_permits(operation: &Operation) -> Option<Call> {
     let keys = words(name.as_str()).with(&name.operation_key(&operation.id));
     let args = words(how).with_number(number).with_number(own).with_number(operation.not_after.0);
     let kept = u32::try_from(KEPT.as_millis()).unwrap_or(u32::MAX);
-    Some(call(&SET_PERMITS, keys, operation.announce.add_to(args.with_number(kept))))
-}
-
-fn call(script: &'static Script, keys: Words, args: Words) -> Call {
-    Call::Script(Box::new(ScriptCall::new(script, keys, args)))
-}
-
-fn words(first: &str) -> Words {
-    [first].into()
-}
-
-fn with_line(keys: Words, name: &LockName, line: bool) -> Words {
-    if line { keys.with_written(|text| name.add_line_key(text)) } else { keys }
+    Some((keys, operation.announce.add_to(args.with_number(kept))))
 }
