@@ -535,7 +535,7 @@ impl Engine {
         });
         self.cx.answer(request, Answer::Granted(cell));
         self.let_others_know(name_id, id, request, &waiter);
-        if self.holds.get(&id).is_some_and(|hold| hold.force_hint) {
+        if self.holds.get(&id).is_some_and(|hold| hold.is_force_hinted()) {
             // The hint was faster than the grant.
             self.watchdog.verify(&self.cx, &mut self.holds, id);
         }

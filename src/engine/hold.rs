@@ -249,8 +249,9 @@ pub(crate) struct Hold {
     pub(crate) at_its_end: bool,
     /// The epoch of the server that granted it.
     pub(crate) server_epoch: u32,
-    /// True after a message on the client channel that said the hold was taken away.
-    pub(crate) force_hint: bool,
+    /// How many messages on the client channel said that the hold was taken away, and have not been
+    /// refuted by an answer to a later question.
+    pub(crate) force_hints: u16,
     /// The number of failures in a row, for the back-off.
     pub(crate) failures: u8,
     /// True after a batch of renewals with this hold was refused: it is renewed alone.
@@ -296,7 +297,7 @@ impl Hold {
             key_end: Moment::ZERO,
             at_its_end: false,
             server_epoch: 0,
-            force_hint: false,
+            force_hints: 0,
             failures: 0,
             renew_alone: false,
             self_wait_reported: false,
@@ -444,6 +445,11 @@ impl Hold {
 
     pub(crate) fn trouble(&self) -> Option<&Trouble> {
         self.pending_work.as_ref()?.trouble.as_deref()
+    }
+
+    /// True if a message says that it was taken away, and no answer has refuted that since.
+    pub(crate) fn is_force_hinted(&self) -> bool {
+        self.force_hints > 0
     }
 
     /// True if a caller has a guard that asked for renewals.

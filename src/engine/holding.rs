@@ -549,7 +549,7 @@ impl Engine {
     /// The key is gone, and this client did not remove it.
     pub(super) fn lose_gone(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let reason = if hold.force_hint {
+        let reason = if hold.is_force_hinted() {
             LossReason::ForceUnlocked
         } else if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock)
             && !seeded!(LostDataIsTold)
@@ -564,7 +564,7 @@ impl Engine {
     /// The key belongs to another hold, or has another value.
     pub(super) fn lose_foreign(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let hinted = hold.force_hint;
+        let hinted = hold.is_force_hinted();
         self.lose(id, if hinted { LossReason::ForceUnlocked } else { LossReason::TakenOver });
     }
 

@@ -234,7 +234,7 @@ impl Engine {
     fn on_force_hint(&mut self, lock: &str) {
         for id in self.holds.ids(|hold| hold.lock.as_str() == lock) {
             if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(HintIsChecked)) {
-                hold.force_hint = true;
+                hold.force_hints = hold.force_hints.saturating_add(1);
                 self.watchdog.verify(&self.cx, &mut self.holds, id);
             }
         }

@@ -106,6 +106,6 @@ pub(super) struct Renewing {
     pub(super) verifying: Vec<RequestId>,
     /// Somebody had a guard that asked for renewals when it was sent.
     pub(super) watched: bool,
-    /// It was sent because of a force-unlock hint, or after one.
-    pub(super) hinted: bool,
+    /// The number of force-unlock hints that came before it was sent.
+    pub(super) hints: u16,
 }

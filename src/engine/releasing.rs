@@ -414,7 +414,7 @@ impl Engine {
             return self.end_release(id, None);
         }
         let Some(hold) = self.holds.get(&id) else { return };
-        let reason = match (hold.force_hint, gone) {
+        let reason = match (hold.is_force_hinted(), gone) {
             (true, _) => LossReason::ForceUnlocked,
             (false, false) => LossReason::TakenOver,
             (false, true) if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock) => {

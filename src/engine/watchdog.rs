@@ -111,7 +111,8 @@ impl Watchdog {
 
     /// Verifies a hold again if somebody asked while its last renewal was on its way.
     pub(super) fn verify_if_asked(&mut self, cx: &Context, holds: &mut Holds, id: u64) {
-        if holds.get(&id).is_some_and(|hold| !hold.verifying().is_empty() || hold.force_hint) {
+        if holds.get(&id).is_some_and(|hold| !hold.verifying().is_empty() || hold.is_force_hinted())
+        {
             self.verify(cx, holds, id);
         }
     }
@@ -206,12 +207,12 @@ impl Watchdog {
             }
             hold.renewing = true;
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
-            let (watched, hinted) = (hold.is_watched(), hold.force_hint);
+            let (watched, hints) = (hold.is_watched(), hold.force_hints);
             let (field, mut share) = (cx.field_of(hold), hold.share);
             // A downgrade may be on its way.
             share.shared = share.shared.max(hold.share_of_levels().shared);
             items.push(RenewItem { name, field, share, lease });
-            renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
+            renewing.push(Renewing { hold: id, lease, verifying, watched, hints });
         }
         let to = cx.servers.id_of(&lock);
         self.schedule.sent(to, items.len());
@@ -431,7 +432,7 @@ impl Engine {
                 hold.renewed_at = hold.renewed_at.max(sent);
             }
             // A hint that came while this was on its way still has to be looked into.
-            hold.force_hint &= !one.hinted;
+            hold.force_hints -= one.hints;
             // It was renewed, so the refusal of its batch was about another key.
             hold.renew_alone = false;
             hold.tidy();

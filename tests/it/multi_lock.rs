@@ -253,8 +253,9 @@ async fn a_member_that_is_lost_during_a_wait_is_taken_again() {
     is_waited_for(&server, "a").await;
     assert!(second.mutex("a").unwrap().force_unlock().await.unwrap());
     let a = granted(next).await;
-    other.unlock().await.unwrap();
+    // It has heard of the loss by then. An unlock of the other member could come before that.
     is_waited_for(&server, "a").await;
+    other.unlock().await.unwrap();
     a.unlock().await.unwrap();
     let guard = granted(waiter).await;
     guard.verify().await.unwrap();

@@ -128,6 +128,26 @@ fn a_force_unlock_hint_alone_loses_nothing() {
     assert_eq!(cell.loss(), None);
 }
 
+/// Two holds of one name are taken away one after the other: the answer to the question after the
+/// first message says nothing about the second.
+#[test]
+fn a_second_hint_is_looked_into_although_the_first_was_refuted() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    let hint = || {
+        let channel = "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
+        Event::Message { channel, payload: "n".to_owned() }
+    };
+    hand.event(hint());
+    let (first, _) = hand.take("renew");
+    hand.event(hint());
+    hand.done(first, Body::Renew(Some(vec![Renewed::Yes])));
+    let (second, _) = hand.take("renew");
+    hand.done(second, Body::Renew(Some(vec![Renewed::Gone])));
+    assert_eq!(cell.loss(), Some(LossReason::ForceUnlocked));
+}
+
 #[test]
 fn a_local_loss_wakes_the_contender() {
     let mut hand = Hand::new();
