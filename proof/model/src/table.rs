@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::explore::Outcome;
+use crate::fair;
 use crate::flights;
 use crate::latches;
 use crate::leases;
@@ -85,6 +86,7 @@ pub fn models() -> Vec<Model> {
         leases::model(),
         wakeups::model(),
         line::model(),
+        fair::model(),
         flights::model(),
         latches::model(),
         holds::model(),
