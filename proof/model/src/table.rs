@@ -14,6 +14,7 @@ use crate::numbers;
 use crate::permits;
 use crate::read_write::holds;
 use crate::read_write::order;
+use crate::redlock;
 use crate::wakeups;
 
 /// More states than any scope has.
@@ -94,6 +95,7 @@ pub fn models() -> Vec<Model> {
         permits::model(),
         numbers::model(),
         multi::model(),
+        redlock::model(),
     ]
 }
 
