@@ -59,6 +59,14 @@ pub enum Mode {
         /// How many there are.
         of: u32,
     },
+    /// As a multi-lock: of the names `<name>:0`, `<name>:1` and so on, so many at once, chosen anew
+    /// each time.
+    Multi {
+        /// How many are wanted at once.
+        want: u32,
+        /// How many names there are.
+        of: u32,
+    },
 }
 
 /// A lock under one name.

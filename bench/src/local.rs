@@ -57,6 +57,7 @@ impl bench::Service for Local {
                 let new = || Arc::new(Semaphore::new(usize::try_from(of).unwrap_or(0)));
                 Lock::Permits(Arc::clone(names.semaphores.entry(name).or_insert_with(new)), want)
             }
+            Mode::Multi { .. } => panic!("this kind has no multi-lock"),
         }
     }
 }

@@ -1,12 +1,18 @@
-//! What this crate has: the mutex, the read-write lock, the semaphore, the single flight.
+//! What this crate has: the mutex, the read-write lock, the semaphore, the multi-lock, the single
+//! flight.
 
 use std::convert::Infallible;
+use std::hash::BuildHasher;
+use std::hash::Hasher;
+use std::hash::RandomState;
 
 use bench::Cache;
 use bench::Mode;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Lookup;
+use redis_reentrant_lock::MultiGuard;
+use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::RwLock;
@@ -24,6 +30,9 @@ pub(crate) enum Lock {
     Write(RwLock),
     /// So many permits at once.
     Permits(Semaphore, u32),
+    Multi(MultiLock),
+    /// So many of them at once, chosen anew each time.
+    Some(Vec<Mutex>, usize),
 }
 
 pub(crate) enum Held {
@@ -31,6 +40,7 @@ pub(crate) enum Held {
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
     Permits(SemaphorePermit),
+    Multi(MultiGuard),
 }
 
 impl bench::Service for Own {
@@ -48,6 +58,12 @@ impl bench::Service for Own {
             Mode::Write => Lock::Write(rw_lock()),
             Mode::Permits { want, of } => {
                 Lock::Permits(self.0.semaphore(name, of).expect("a name and a number"), want)
+            }
+            Mode::Multi { want, of } => {
+                let all: Vec<Mutex> = (0..of)
+                    .map(|number| self.0.mutex(format!("{name}:{number}")).expect("a name"))
+                    .collect();
+                if want == of { Lock::Multi(multi(all)) } else { Lock::Some(all, want as usize) }
             }
         }
     }
@@ -80,6 +96,11 @@ impl bench::Lock for Lock {
             Self::Permits(semaphore, want) => {
                 Held::Permits(semaphore.acquire_many(*want).await.expect("permits"))
             }
+            Self::Multi(lock) => Held::Multi(lock.lock().await.expect("locked")),
+            Self::Some(all, want) => {
+                let lock = multi(some_of(all, *want));
+                Held::Multi(lock.lock().await.expect("locked"))
+            }
         }
     }
 
@@ -89,7 +110,24 @@ impl bench::Lock for Lock {
             Held::Read(guard) => guard.unlock().await,
             Held::Write(guard) => guard.unlock().await,
             Held::Permits(permit) => permit.release().await,
+            Held::Multi(guard) => guard.unlock().await,
         };
         done.expect("given back");
     }
+}
+
+fn multi(members: Vec<Mutex>) -> MultiLock {
+    MultiLock::new(members.into_iter().map(Into::into)).expect("different names")
+}
+
+/// So many of them, any of them.
+fn some_of(all: &[Mutex], want: usize) -> Vec<Mutex> {
+    let mut rest = all.to_vec();
+    let mut random = RandomState::new().build_hasher().finish();
+    while rest.len() > want {
+        let at = random % rest.len() as u64;
+        random /= rest.len() as u64;
+        rest.swap_remove(usize::try_from(at).expect("an index"));
+    }
+    rest
 }

@@ -111,6 +111,7 @@ impl Told<'_> {
             "read" => Mode::Read,
             "write" => Mode::Write,
             "permits" => Mode::Permits { want: few("want"), of: few("of") },
+            "multi" => Mode::Multi { want: few("want"), of: few("of") },
             other => panic!("no such mode: {other}"),
         }
     }

@@ -4,6 +4,7 @@ use super::programs::OWN;
 use super::report::Report;
 use super::report::Row;
 use super::shared::ALONE;
+use super::shared::MULTI;
 
 pub(crate) struct Bar {
     pub(crate) what: String,
@@ -136,6 +137,11 @@ impl Judge<'_> {
                 self.figure_at_most(load, own, "behind many / first", 1.1);
             }
             self.figure_at_most("dead-readers", own, "longest, s", 5.0);
+            let [(_, one), (_, all)] = MULTI;
+            let rows = self.report.row(all, own).zip(self.report.row(one, own));
+            let ratio = rows.map_or(f64::NAN, |(all, one)| all.ratio_to(one));
+            self.at_most(&format!("{all} / {one}: {own}"), ratio, 2.5);
+            self.figure_at_least("multi-8x1", own, "least share", 0.5);
         }
     }
 

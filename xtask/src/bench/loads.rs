@@ -277,8 +277,10 @@ pub(super) fn taken(mode: &'static str, load: &str, kinds: &[&'static str]) -> V
 /// One task that takes a name and gives it back, and nobody else.
 pub(super) fn pairs_of(worker: &mut Worker, pairs: u32, mode: &str) -> Result<Block, String> {
     let name = format!("pairs:{mode}:{}", worker.pid);
-    let load =
-        json!({ "do": "pairs", "name": name, "count": pairs, "mode": mode, "of": 8, "want": 1 });
+    let (want, of) = if mode == "multi" { (4, 4) } else { (1, 8) };
+    let load = json!({
+        "do": "pairs", "name": name, "count": pairs, "mode": mode, "of": of, "want": want,
+    });
     let times = micros(&numbers(&worker.ask(&load)?, "ns"));
     let grants = f64::from(pairs);
     Ok(Block { main: median(&times), samples: times, grants, others: Vec::new() })

@@ -51,6 +51,11 @@ pub(crate) fn with_semaphore() -> Vec<&'static str> {
     vec![LOCAL, OWN[1], OWN[0], JAVA[0], NPM[1]]
 }
 
+/// Kinds with a multi-lock.
+pub(crate) fn with_multi() -> Vec<&'static str> {
+    vec![OWN[1], OWN[0], JAVA[0]]
+}
+
 /// Whether it runs on a virtual machine that compiles what is called often.
 pub(crate) fn compiles(kind: &str) -> bool {
     JAVA.contains(&kind) || NPM.contains(&kind)

@@ -162,7 +162,7 @@ impl Report {
 pub(crate) fn unit(load: &str) -> &'static str {
     match load {
         "uncontended" | "hand-over" | "hand-over-asleep" => "us",
-        load if load.starts_with("alone-") => "us",
+        load if load.starts_with("alone-") || load.ends_with("-of-4") => "us",
         "readers-4x16" => "reads/s",
         "flight-1000" => "ms until all have the value",
         "hand-off-on" | "hand-off-off" => "us of waiting",

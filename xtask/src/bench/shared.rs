@@ -1,4 +1,5 @@
-//! Loads of what several hold at once: reads, permits, the value of a single flight.
+//! Loads of what several hold at once: reads, permits, the value of a single flight; and of what one
+//! holds several of: the names of a multi-lock.
 
 use std::thread;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use super::loads::pairs_of;
 use super::loads::taken;
 use super::programs::LOCAL;
 use super::programs::OWN;
+use super::programs::with_multi;
 use super::programs::with_read_write;
 use super::programs::with_semaphore;
 
@@ -31,6 +33,10 @@ pub(super) const ALONE: [(&str, &str); 4] = [
     ("write", "alone-write"),
     ("permits", "alone-permit"),
 ];
+/// The same for several names at once, beside one.
+pub(super) const MULTI: [(&str, &str); 2] = [("lock", "one-of-4"), ("multi", "all-of-4")];
+/// How long several processes take several names, in all blocks together.
+const MINUTE: Duration = Duration::from_secs(60);
 const PROCESSES: usize = 4;
 /// Of all blocks together.
 const WRITES: usize = 200;
@@ -58,6 +64,9 @@ impl Bench<'_> {
         }
         if self.plan.wants("flight") {
             self.flight()?;
+        }
+        if self.plan.wants("multi") {
+            self.multi()?;
         }
         Ok(())
     }
@@ -165,6 +174,29 @@ impl Bench<'_> {
             let mut loads = vec![crowd(8, 1, 0); PROCESSES];
             loads.push(crowd(1, PERMITS, 50_000));
             Ok(with_a_large_want(&each(workers, &loads)?))
+        })
+    }
+
+    /// A multi-lock of four names beside a lock; then eight processes that take three of five names,
+    /// chosen anew each time, for a minute in all.
+    fn multi(&mut self) -> Result<(), String> {
+        let mut cases = Vec::new();
+        for (mode, load) in MULTI {
+            cases.extend(taken(mode, load, &self.kinds(load, &with_multi())));
+        }
+        let pairs = self.plan.pairs();
+        self.alternate(&cases, 1, &mut |workers, case| {
+            pairs_of(&mut workers[0], pairs, case.mode)
+        })?;
+        let load = "multi-8x1";
+        let cases = taken("multi", load, &self.kinds(load, &with_multi()));
+        let length = MINUTE.as_micros() / self.plan.blocks.max(1) as u128;
+        self.alternate(&cases, 2 * PROCESSES, &mut |workers, _| {
+            let wanting = json!({
+                "do": "crowd", "name": format!("{load}:{}", workers[0].pid), "mode": "multi",
+                "want": 3, "of": 5, "tasks": 1, "us": length as u64, "hold_us": 1_000,
+            });
+            Ok(crowd_of(&each(workers, &vec![wanting; 2 * PROCESSES])?))
         })
     }
 

@@ -1,5 +1,7 @@
 package peers;
 
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 
 import org.redisson.api.RLock;
@@ -23,6 +25,13 @@ interface Handle {
                 semaphore.trySetPermits(told.of);
                 yield of(semaphore, told.want);
             }
+            case "multi" -> {
+                List<RLock> all = new ArrayList<>();
+                for (int number = 0; number < told.of; number++) {
+                    all.add(redisson.getLock(name + ":" + number));
+                }
+                yield of(redisson, all, told.want);
+            }
             default -> throw new IllegalArgumentException("no such mode: " + told.mode);
         };
     }
@@ -37,6 +46,25 @@ interface Handle {
             @Override
             public void release() {
                 lock.unlock();
+            }
+        };
+    }
+
+    /** So many of them at once, chosen anew each time. */
+    private static Handle of(RedissonClient redisson, List<RLock> all, int want) {
+        return new Handle() {
+            private RLock held;
+
+            @Override
+            public void acquire() {
+                Collections.shuffle(all);
+                held = redisson.getMultiLock(all.subList(0, want).toArray(RLock[]::new));
+                held.lock();
+            }
+
+            @Override
+            public void release() {
+                held.unlock();
             }
         };
     }
