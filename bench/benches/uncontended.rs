@@ -120,7 +120,7 @@ impl Bare {
         let names = Names::of(&format!("bench:{}", client.id()));
         let field = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:1";
         let (acquire, release) =
-            (Self::load(&client, ACQUIRE).await, Self::load(&client, RELEASE).await);
+            (Self::load(&client, &ACQUIRE).await, Self::load(&client, &RELEASE).await);
         let acquire = names.acquire(&acquire, field, Stands::InLine).map(str::to_owned).into();
         let release = names.release(&release, field).map(str::to_owned).into();
         Self { client, acquire, release }

@@ -165,7 +165,7 @@ impl Bare {
     async fn connect(url: &str) -> Self {
         let client = connect(url).await;
         let (acquire, release) =
-            (load(&client, ACQUIRE).await.into(), load(&client, RELEASE).await.into());
+            (load(&client, &ACQUIRE).await.into(), load(&client, &RELEASE).await.into());
         Self { client, acquire, release }
     }
 

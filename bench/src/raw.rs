@@ -87,7 +87,7 @@ pub(crate) struct Raw {
 impl Single for Raw {
     fn open(address: &str, name: &str) -> Self {
         let (mut commands, mut messages) = (connect(address), connect(address));
-        let [acquire, release] = [ACQUIRE, RELEASE].map(|script| load(&mut commands, script));
+        let [acquire, release] = [&*ACQUIRE, &*RELEASE].map(|script| load(&mut commands, script));
         let names = Names::of(name);
         let field = format!("{}:1", uuid::Uuid::new_v4());
         ask(&mut messages, &command("SUBSCRIBE", &[&names.channel]));
@@ -130,7 +130,7 @@ pub(crate) struct Relay {
 impl Single for Relay {
     fn open(address: &str, name: &str) -> Self {
         let mut commands = connect(address);
-        let [acquire, hand_off] = [ACQUIRE, HAND_OFF].map(|script| load(&mut commands, script));
+        let [acquire, hand_off] = [&*ACQUIRE, &*HAND_OFF].map(|script| load(&mut commands, script));
         let names = Names::of(name);
         let client = uuid::Uuid::new_v4();
         let [one, other] = [1, 2].map(|hold| format!("{client}:{hold}"));

@@ -1,23 +1,36 @@
 //! The scripts of the lock, and what they are given: for measurements that call them without a
 //! client of this crate.
 
+use std::sync::LazyLock;
+
 /// The script that acquires.
-pub(crate) const ACQUIRE: &str = concat!(
-    include_str!("../../lua/reentrant/body/pass_on.lua"),
-    include_str!("../../lua/reentrant/body/wait.lua"),
-    include_str!("../../lua/reentrant/acquire.lua"),
-    include_str!("../../lua/reentrant/body/acquire.lua")
-);
-pub(crate) const RELEASE: &str = concat!(
-    include_str!("../../lua/reentrant/body/pass_on.lua"),
-    include_str!("../../lua/reentrant/release.lua"),
-    include_str!("../../lua/reentrant/body/release.lua")
-);
-pub(crate) const HAND_OFF: &str = concat!(
-    include_str!("../../lua/reentrant/body/pass_on.lua"),
-    include_str!("../../lua/reentrant/body/wait.lua"),
-    include_str!("../../lua/reentrant/hand_off.lua")
-);
+pub(crate) static ACQUIRE: LazyLock<String> =
+    LazyLock::new(|| whole(include_str!("../../lua/reentrant/acquire.lua")));
+pub(crate) static RELEASE: LazyLock<String> =
+    LazyLock::new(|| whole(include_str!("../../lua/reentrant/release.lua")));
+pub(crate) static HAND_OFF: LazyLock<String> =
+    LazyLock::new(|| whole(include_str!("../../lua/reentrant/hand_off.lua")));
+
+/// A script with the texts of what it includes.
+fn whole(script: &str) -> String {
+    let lines = script.lines().map(|line| match line.split_once("-- include ") {
+        Some((_, body)) => whole(text_of(body)),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+fn text_of(body: &str) -> &'static str {
+    match body {
+        "reentrant/body/acquire.lua" => include_str!("../../lua/reentrant/body/acquire.lua"),
+        "reentrant/body/pass_on.lua" => include_str!("../../lua/reentrant/body/pass_on.lua"),
+        "reentrant/body/release.lua" => include_str!("../../lua/reentrant/body/release.lua"),
+        "reentrant/body/reserve.lua" => include_str!("../../lua/reentrant/body/reserve.lua"),
+        "reentrant/body/wait.lua" => include_str!("../../lua/reentrant/body/wait.lua"),
+        other => panic!("a script includes {other}, which is missing here"),
+    }
+}
+
 const LEASE_MS: &str = "30000";
 /// However late it comes.
 const NOT_AFTER: &str = "9000000000000000";

@@ -16,8 +16,9 @@ use super::wire::Stands;
 pub(crate) fn pair(server: &Server) -> Result<f64, String> {
     let Some(program) = process::find_program("redis-benchmark") else { return Ok(f64::NAN) };
     let mut connection = server.connect().map_err(|error| error.to_string())?;
-    let digest =
-        connection.text(&["SCRIPT", "LOAD", ACQUIRE]).map_err(|error| error.to_string())?;
+    let digest = connection
+        .text(&["SCRIPT", "LOAD", ACQUIRE.as_str()])
+        .map_err(|error| error.to_string())?;
     let url = server.url();
     let port = url.rsplit(':').next().unwrap_or_default();
     let mut command = Command::new(program);
