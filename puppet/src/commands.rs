@@ -140,7 +140,7 @@ impl Puppet {
         if options.kind.as_deref() == Some("permit") {
             return self.permits(once, name, options);
         }
-        if verb == "multi" {
+        if verb == "multi" || options.kind.as_deref() == Some("multi") {
             return self.several(name, options);
         }
         if verb == "mutex" || options.kind.as_deref() == Some("mutex") {
@@ -177,15 +177,20 @@ impl Puppet {
 
     /// The future of a command that takes several locks.
     fn several(&mut self, names: &str, options: &Options) -> Result<Acquiring, Failure> {
-        let members: Result<Vec<_>, _> =
-            names.split(',').map(|name| self.client.reentrant_lock(name)).collect();
-        let lock = MultiLock::new(members?.into_iter().map(Into::into))?;
+        let lock = self.multi_lock(names)?;
         let wanted = options.lock_options().unwrap_or_default();
         let acquiring = async move { Ok(lock.lock_with(wanted).await?.map(Held::Several)) };
         Ok(match &options.owner {
             Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
             None => Box::pin(acquiring),
         })
+    }
+
+    /// Of names with commas between them.
+    fn multi_lock(&self, names: &str) -> Result<MultiLock, Failure> {
+        let members: Result<Vec<_>, _> =
+            names.split(',').map(|name| self.client.reentrant_lock(name)).collect();
+        Ok(MultiLock::new(members?.into_iter().map(Into::into))?)
     }
 
     /// The future of a lock command that reads or writes.
@@ -284,6 +289,7 @@ impl Puppet {
             None | Some("mutex") => Protects::Mutex(self.client.mutex(&name)?),
             Some("read") => Protects::Read(self.client.rw_lock(&name)?),
             Some("write") => Protects::Write(self.client.rw_lock(&name)?),
+            Some("multi") => Protects::Multi(self.multi_lock(&name)?),
             Some("permit") => {
                 Protects::Permit(self.client.semaphore(&name, options.permits_there_are()?)?)
             }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::RwLock;
 use redis_reentrant_lock::Semaphore;
@@ -22,6 +23,7 @@ pub(crate) enum Protects {
     Read(RwLock),
     Write(RwLock),
     Permit(Semaphore),
+    Multi(MultiLock),
 }
 
 impl Protects {
@@ -31,6 +33,7 @@ impl Protects {
             Self::Read(lock) => Held::Read(lock.read().await?),
             Self::Write(lock) => Held::Write(lock.write().await?),
             Self::Permit(semaphore) => Held::Permits(semaphore.acquire().await?),
+            Self::Multi(lock) => Held::Several(lock.lock().await?),
         })
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod java;
 mod keys;
 mod latch;
 mod losses;
+mod multi;
 mod permits;
 mod read_write;
 mod redis;
@@ -103,13 +104,14 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
 }
 
 /// Every scenario.
-const SCENARIOS: [&[Scenario]; 7] = [
+const SCENARIOS: [&[Scenario]; 8] = [
     together::ALL,
     losses::ALL,
     keys::ALL,
     latch::ALL,
     read_write::ALL,
     permits::ALL,
+    multi::ALL,
     contention::ALL,
 ];
 

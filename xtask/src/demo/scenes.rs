@@ -23,6 +23,7 @@ pub(super) const ALL: &[(&str, Scene)] = &[
     ("a read-write lock: two read, a writer goes before later reads, and downgrades", read_write),
     ("a semaphore: the permits of a killed process come back", semaphore),
     ("a count-down latch: who waits goes on when all have counted down", latch),
+    ("a multi-lock: all names or none, in whichever order they are given", multi),
     ("a single flight: of three processes one computes, and all have the value", flight),
 ];
 
@@ -300,6 +301,33 @@ fn semaphore(stage: &mut Stage) -> Result<(), String> {
     release(&mut b, "p")?;
     b.finish()?;
     c.finish()
+}
+
+/// Two transfers between the same accounts, in opposite directions.
+fn multi(stage: &mut Stage) -> Result<(), String> {
+    let accounts = ["account:1", "account:2"];
+    let [mut a, mut b, mut c] = [stage.puppet(&[])?, stage.puppet(&[])?, stage.puppet(&[])?];
+    let held = c.ask(&format!("l lock {}", accounts[1]), "granted")?;
+    stage.tell(&c, held.boot_ns, &format!("has {}", accounts[1]));
+    for (puppet, names) in [(&mut a, "account:1,account:2"), (&mut b, "account:2,account:1")] {
+        let waiting = puppet.ask(&format!("m multi {names}"), "waiting")?;
+        stage.tell(puppet, waiting.boot_ns, &format!("wants {names}, and waits"));
+    }
+    until_in_line(stage, accounts[1])?;
+    let released = unlock(stage, &mut c, "l")?;
+    let mut both = [a, b];
+    let (first, granted) = first_granted(&mut both, "m")?;
+    let after = micros(granted.boot_ns.saturating_sub(released.sent_ns));
+    stage.tell(&both[first], granted.boot_ns, &format!("has both accounts, {after} µs later"));
+    let all = accounts.iter().all(|account| stage.pttl(account).is_ok_and(|pttl| pttl > 0));
+    let alone = both[1 - first].poll("m", "granted").is_none();
+    stage.check(all && alone, "both names are held, by one of the two")?;
+    release(&mut both[first], "m")?;
+    let granted = both[1 - first].expect("m", "granted")?;
+    stage.tell(&both[1 - first], granted.boot_ns, "has both accounts");
+    stage.check(true, "the other has them next: no deadlock")?;
+    release(&mut both[1 - first], "m")?;
+    both.into_iter().chain([c]).try_for_each(Puppet::finish)
 }
 
 fn latch(stage: &mut Stage) -> Result<(), String> {

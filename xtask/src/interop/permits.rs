@@ -81,7 +81,11 @@ fn at_once(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
 }
 
 /// The sections of both languages, in the order of the counter.
-fn counted(stage: &mut Stage<'_>, name: &str, options: &str) -> Result<Vec<Section>, String> {
+pub(crate) fn counted(
+    stage: &mut Stage<'_>,
+    name: &str,
+    options: &str,
+) -> Result<Vec<Section>, String> {
     let (mut clients, mut counts): (Vec<Client>, _) = (Vec::new(), Vec::new());
     for lang in Lang::BOTH {
         let mut client = stage.client(lang, Lease::Long)?;

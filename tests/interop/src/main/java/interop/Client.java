@@ -2,6 +2,7 @@ package interop;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
@@ -131,6 +132,10 @@ final class Client {
     /** Of lock, try and count. The number of permits is set if nobody has set it. */
     Lockable lockable(String name, Map<String, String> options) throws Failure {
         String kind = options.getOrDefault("kind", "plain");
+        if (kind.equals("multi")) {
+            RLock[] members = Arrays.stream(name.split(",")).map(redisson::getLock).toArray(RLock[]::new);
+            return Lockable.of(redisson.getMultiLock(members), () -> members[0].getHoldCount());
+        }
         if (!kind.equals("permit")) {
             return Lockable.of(lock(name, kind));
         }

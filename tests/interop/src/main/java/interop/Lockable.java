@@ -1,6 +1,7 @@
 package interop;
 
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntSupplier;
 
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
@@ -16,6 +17,11 @@ interface Lockable {
     int count();
 
     static Lockable of(RLock lock) {
+        return of(lock, lock::getHoldCount);
+    }
+
+    /** A multi-lock does not say its hold count. */
+    static Lockable of(RLock lock, IntSupplier count) {
         return new Lockable() {
             @Override
             public void acquire(long leaseMs) {
@@ -41,7 +47,7 @@ interface Lockable {
 
             @Override
             public int count() {
-                return lock.getHoldCount();
+                return count.getAsInt();
             }
         };
     }

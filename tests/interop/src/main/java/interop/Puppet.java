@@ -28,8 +28,8 @@ import org.redisson.api.RLock;
  *
  * <p>Here are: lock, try, unlock, force, query, count, latch, available, shutdown, crash. Not here: what Redisson does not have. Where
  * the other puppet has an Owner there is a thread: one for each owner=, and one for each lock command without. More
- * than there: {@code kind=plain|fair|read|write|permit} of lock, try and count, with {@code of=} the number of permits. {@code error} has the kinds bad_command,
- * no_such_lock, not_granted, {@code lost} (unlocked by who does not hold it) and unavailable (all else).
+ * than there: {@code kind=plain|fair|read|write|permit|multi} of lock, try and count, with {@code of=} the number of
+ * permits, and NAME,NAME… for a multi-lock. {@code error} has the kinds bad_command, no_such_lock, not_granted, {@code lost} (unlocked by who does not hold it) and unavailable (all else).
  */
 public final class Puppet {
     /** A lock command that takes longer says `waiting`. */
