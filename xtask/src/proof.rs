@@ -39,6 +39,7 @@ pub(crate) fn lua_mutants() -> Result<bool, String> {
         "every_mutant_of_the_scripts",
     ]);
     command.args(["random_calls_notice_mutants", "--include-ignored", "--nocapture"]);
+    command.env("ALL_MUTANTS", "1");
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
