@@ -17,7 +17,7 @@
   Returns {code, time in us, ...}
     {1, time, token}  upgraded
     {0, time, ...}    others read; then 1 if this call has removed a reader that was dead, else 0,
-                      and up to 16 holds
+                      and up to 16 holds. None: an earlier upgrade of these reads is not undone yet
     {-1, time}        late: nothing done
     {-2, time}        `from` does not read any more, or others count it as dead
     {-4, time, what}  conflict: 5 fence counter no number
@@ -52,8 +52,10 @@ end
 local wfield = string.format("%s:write", to)
 local mine_w = held and redis.call("HGET", lock, wfield)
 if not mine_w then
-  local reads = held == "read" and redis.call("HGET", lock, from)
+  local reads = (held == "read" or held == "write") and redis.call("HGET", lock, from)
   if not reads or reads == "0" or redis.call("EXISTS", timeout) == 0 then return {-2, now} end
+  -- Nobody else can write beside these reads.
+  if held == "write" then return {0, now, 0} end
   local removed, fields = 0, redis.call("HLEN", lock)
   for i = 1, told do
     local reader = ARGV[5 + i]

@@ -294,7 +294,7 @@ impl Engine {
     /// Subscribes to the channel of a name that has a contender.
     pub(super) fn want_lock_channel(&mut self, name_id: u64) {
         let (listener, is_new) = self.queues.listen_for(&mut self.cx, name_id);
-        if is_new && self.hears(name_id) {
+        if is_new && self.hears(name_id) && !seeded!(RefusedLateTriesAgain) {
             // The confirmation came during its attempt, which has taken no place in the line.
             self.queues.wake(name_id);
         }

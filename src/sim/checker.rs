@@ -21,6 +21,9 @@
 //! | P16 | whoever waits for a server that refuses the login is told so, and nobody else is | here, `looks` |
 //! | P17 | the lock goes by ticket among those who wait, hear and keep up; a row of hand-offs has an end | `line` |
 //!
+//! P18, in `latches`, is about the latch, and P19, in the file of the kind, about the permits that are
+//! kept as Redisson does it.
+//!
 //! P17 is for kinds and profiles that have a line; a reservation is nobody's hold. P7, P9 and P10
 //! are checked in `line` for what a line adds to them.
 //!

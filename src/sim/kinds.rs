@@ -6,10 +6,13 @@
 //! the same file.
 
 mod pair;
+mod permit_expirable;
 mod read_write;
 mod reentrant;
 mod semaphore;
 mod tests;
+
+use std::time::Duration;
 
 pub(super) use semaphore::PERMITS;
 use smallvec::SmallVec;
@@ -19,6 +22,7 @@ use crate::backend::memory::store::Stored;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::kinds::share::Share;
+use crate::sim::server::CALLED;
 
 /// The end of a field that keeps a name taken after its hold was given up (`at_least`).
 pub(super) const KEPT: &str = ":kept";
@@ -43,6 +47,12 @@ impl Place {
     /// What is left of a hold whose time is over.
     pub(super) fn is_dead(&self) -> bool {
         self.left == Some(0)
+    }
+
+    /// Its lease is over, while it may still keep others away.
+    pub(super) fn is_over(&self, rules: &dyn Rules) -> bool {
+        let beyond = i64::try_from(rules.outlasts().as_millis()).unwrap_or(i64::MAX);
+        self.left.is_some_and(|left| left <= beyond)
     }
 
     /// The lock is reserved for this field, and nobody holds it yet.
@@ -142,9 +152,14 @@ pub(super) trait Rules: Sync {
         share == Share::ONE
     }
 
-    /// The key in which its holds are.
-    fn key(&self, name: &LockName) -> String {
-        name.to_string()
+    /// How much longer than its lease a hold keeps others away, unless it is released.
+    fn outlasts(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The key in which its holds are, and those that must not be there without it.
+    fn keys(&self, name: &LockName) -> Vec<String> {
+        vec![name.to_string()]
     }
 
     /// Further keys with what is known of its holds. When a slot moves they go with the name's own.
@@ -156,6 +171,16 @@ pub(super) trait Rules: Sync {
     /// no places.
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found>;
 
+    /// What its scripts call.
+    fn called(&self) -> &'static [&'static str] {
+        &CALLED
+    }
+
+    /// What must be true of its keys beyond its holds.
+    fn look(&self, _keys: &Keyspace, _time: i64, _name: &LockName) -> Result<(), String> {
+        Ok(())
+    }
+
     /// A key in which a client that is none of ours holds the name for so many ms.
     fn foreign_hold(&self, field: &str, time: i64, ttl_ms: i64) -> Stored;
 }
@@ -166,8 +191,8 @@ pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
         Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
-        // The second is not drawn yet.
-        Kind::Semaphore | Kind::PermitExpirable => &semaphore::Semaphore,
+        Kind::Semaphore => &semaphore::Semaphore,
+        Kind::PermitExpirable => &permit_expirable::PermitExpirable,
     }
 }
 
@@ -176,7 +201,8 @@ pub(super) fn rules_of(name: &LockName) -> &'static dyn Rules {
 }
 
 /// Every kind that a seed may draw.
-pub(super) const ALL: &[Kind] = &[Kind::Reentrant, Kind::Pair, Kind::ReadWrite, Kind::Semaphore];
+pub(super) const ALL: &[Kind] =
+    &[Kind::Reentrant, Kind::Pair, Kind::ReadWrite, Kind::Semaphore, Kind::PermitExpirable];
 
 /// The kind that is called so.
 pub(super) fn named(text: &str) -> Option<Kind> {

@@ -283,7 +283,14 @@ impl World {
             self.breach_all_of(&lock, "DEL");
         }
         self.checker.silence(self.now, &name);
-        self.processes[process].keys.remove(time, &rules_of(&name).key(&name));
+        self.remove_all_of(&name, process);
+    }
+
+    fn remove_all_of(&mut self, name: &LockName, process: usize) {
+        let time = self.processes[process].time(self.now);
+        for key in rules_of(name).keys(name) {
+            self.processes[process].keys.remove(time, &key);
+        }
     }
 
     fn plant(&mut self) {
@@ -295,7 +302,8 @@ impl World {
         }
         let ttl = i64::try_from(self.chance.range(20, 1_500)).unwrap_or(100);
         let value = rules_of(&name).foreign_hold(STRANGER, time, ttl);
-        self.processes[process].keys.plant(time, &rules_of(&name).key(&name), value, Some(ttl));
+        self.remove_all_of(&name, process);
+        self.processes[process].keys.plant(time, &rules_of(&name).keys(&name)[0], value, Some(ttl));
         self.checker.silence(self.now, &name);
     }
 

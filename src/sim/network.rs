@@ -20,6 +20,7 @@ use crate::sim::client::Flight;
 use crate::sim::client::Inbound;
 use crate::sim::client::Request;
 use crate::sim::client::server_id;
+use crate::sim::kinds::rules_of;
 use crate::sim::places::Where;
 use crate::sim::server::CALLED;
 use crate::sim::server::IN_SCRIPT;
@@ -209,7 +210,8 @@ impl World {
         let is_script = matches!(request.command.to_call(), Call::Script(_));
         let refuses = !ghost && is_script && self.fault(self.plan.faults.in_script);
         if refuses {
-            let refused = [*self.chance.pick(&CALLED), *self.chance.pick(&CALLED)];
+            let called = request.command.name().map_or(&CALLED[..], |name| rules_of(name).called());
+            let refused = [*self.chance.pick(called), *self.chance.pick(called)];
             let text = *self.chance.pick(&IN_SCRIPT);
             self.processes[request.process].keys.refuse_commands(&refused, text);
             self.say(|| format!("it will be refused {refused:?}: {text}"));

@@ -356,15 +356,23 @@ impl Plan {
         }
     }
 
-    /// One of five has Redisson's profile.
-    pub(super) fn with_profile(self, chance: &mut Chance) -> Self {
+    /// One of five has Redisson's profile, and where permits are kept as Redisson does it, all names
+    /// have it.
+    pub(super) fn with_profile(mut self, chance: &mut Chance) -> Self {
+        let permits = WireProfile::Redisson.semaphore();
+        let forced = self.kinds.contains(&permits);
+        let drawn = chance.permille(200);
+        if forced {
+            // Of the others that wait for each owner, only what is native is drawn.
+            let others = self.kinds.iter_mut().filter(|kind| kind.waits_per_owner());
+            others.for_each(|kind| *kind = permits);
+        }
         let native_only = self.kinds.iter().any(|kind| kind.waits_per_owner());
-        let profile = if chance.permille(200) && !native_only {
-            WireProfile::Redisson
-        } else {
-            WireProfile::Native
+        self.profile = match forced || drawn && !native_only {
+            true => WireProfile::Redisson,
+            false => WireProfile::Native,
         };
-        Self { profile, ..self }
+        self
     }
 
     /// In one of four with faults, logins are refused; in one of three such clusters, nodes

@@ -147,7 +147,7 @@ impl World {
     fn draw_share(&mut self, name: &LockName) -> Share {
         match name.kind() {
             Kind::ReadWrite if self.chance.permille(600) => Share::READ,
-            Kind::Semaphore => {
+            kind if kind.has_permits() => {
                 let permits = if self.chance.permille(700) { 1 } else { PERMITS };
                 Share::permits(permits, PERMITS)
             }
@@ -158,7 +158,7 @@ impl World {
     fn draw_owner(&mut self, client: usize, task: usize, name: &LockName) -> OwnerKey {
         let Task { owner, steps, .. } = self.clients[client].tasks[task];
         let as_mutex = task == MUTEX && self.chance.permille(500);
-        let alone = name.kind() == Kind::Semaphore;
+        let alone = name.kind().has_permits();
         if as_mutex || alone { OwnerKey::Once(steps * 10 + task as u64) } else { owner }
     }
 
@@ -207,7 +207,7 @@ impl World {
     fn may_block_itself(&self, client: usize, task: usize, name: &LockName) -> bool {
         self.clients[client].tasks[task].guards.iter().any(|guard| {
             let is_other = guard.cell.name != *name;
-            task == MUTEX || is_other || name.kind() == Kind::Semaphore
+            task == MUTEX || is_other || name.kind().has_permits()
         })
     }
 

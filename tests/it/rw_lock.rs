@@ -239,6 +239,28 @@ async fn the_only_reader_may_upgrade() {
     .await;
 }
 
+/// The answer to an upgrade is lost, and its undo is late: the read is not lost by that.
+#[tokio::test]
+async fn an_upgrade_after_one_that_is_not_undone_leaves_the_read() {
+    in_both_profiles(async |server, first, _| {
+        let mut redis = server.connection();
+        let read = reads(first).await;
+        let hold = read.hold_id();
+        let (client, _) = hold.split_once(':').unwrap();
+        let writer = format!("{client}:999999:write");
+        let words = ["HSET", NAME, "mode", "write", &writer, "1"];
+        let _: () = redis::cmd(words[0]).arg(&words[1..]).query(&mut redis).unwrap();
+        assert!(read.try_upgrade().await.unwrap().is_err());
+        read.verify().await.unwrap();
+
+        let _: () = redis::cmd("HDEL").arg(NAME).arg(&writer).query(&mut redis).unwrap();
+        let _: () = redis::cmd("HSET").arg(NAME).arg(&["mode", "read"]).query(&mut redis).unwrap();
+        read.try_upgrade().await.unwrap().expect("it is undone").unlock().await.unwrap();
+        read.unlock().await.unwrap();
+    })
+    .await;
+}
+
 /// It would wait for itself for ever.
 #[tokio::test]
 async fn an_owner_that_only_reads_cannot_ask_to_write() {

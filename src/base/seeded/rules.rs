@@ -144,6 +144,10 @@ rules! {
     // 5. No lost wake-up.
     /// A subscription is confirmed before the last attempt ahead of the sleep.
     AttemptOnceSubscribed: Sim(500),
+    /// Who is refused after another has subscribed for all tries once more, and so gets its place.
+    RefusedLateTriesAgain: Test(
+        "engine::tests::permits::who_is_refused_after_another_has_subscribed_tries_once_more"
+    ),
     /// Only the answer to the newest SUBSCRIBE counts.
     NewestSubscribeCounts: Test(
         "engine::tests::waiting::a_confirmed_subscription_is_followed_by_one_more_try"
@@ -265,6 +269,8 @@ rules! {
     DowngradeNeverShortens: Test("kinds::read_write::script_tests::in_memory::downgrade"),
     /// Only the owner of the only reader may upgrade.
     UpgradeIsForOne: Test("kinds::read_write::script_tests::in_memory::upgrade"),
+    /// What an earlier upgrade has left does not end the read.
+    UpgradeKeepsReads: Test("kinds::read_write::script_tests::in_memory::upgrade"),
     /// An owner that only reads does not wait for itself to write.
     ReaderDoesNotAwaitItself: Test(
         "engine::tests::read_write::an_owner_that_only_reads_cannot_wait_to_write"
@@ -301,6 +307,10 @@ rules! {
     NumberIsForAll: Test("kinds::semaphore::script_tests::in_memory::acquire"),
     /// A number of permits is added once, however often the command arrives.
     PermitsAreAddedOnce: Test("kinds::semaphore::script_tests::in_memory::set_permits"),
+    /// Where Redisson counts the free permits, what ran out is counted when it is taken back.
+    FreePermitsAreCounted: Test("kinds::permit_expirable::script_tests::in_memory::acquire"),
+    /// Beside Redisson, a permit's end is later than its lease, by what clocks may be off.
+    PermitOutlastsLease: Test("kinds::permit_expirable::script_tests::in_memory::acquire"),
 
     // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
@@ -650,4 +660,15 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     (Rule::TooManyAreRefused, "if want > most then\n", "if false then\n"),
     (Rule::NumberIsForAll, "local most = number or own\n\n", "local most = own\n\n"),
     (Rule::PermitsAreAddedOnce, "if done then return {1, now, tonumber(done)} end", ""),
+    (Rule::FreePermitsAreCounted, r#"redis.call("INCRBY", lock, over)"#, ""),
+    (
+        Rule::PermitOutlastsLease,
+        "now_ms + lease + SLACK_MS, permit_of",
+        "now_ms + lease, permit_of",
+    ),
+    (
+        Rule::UpgradeKeepsReads,
+        "if held == \"write\" then return {0, now, 0} end",
+        "if held == \"write\" then return {-2, now} end",
+    ),
 ];

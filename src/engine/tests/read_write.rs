@@ -167,6 +167,25 @@ fn an_upgrade_looks_twice_whether_the_others_are_dead() {
     assert!(read.is_held(hand.now));
 }
 
+/// The answer to an upgrade was lost, and its undo comes later than the next upgrade, or is refused.
+#[test]
+fn an_upgrade_that_is_not_undone_yet_does_not_end_the_read() {
+    let mut hand = Hand::new();
+    let (_, read) = hold(&mut hand, 1, Share::READ);
+    let request = wish(&mut hand, 1, Share::ONE, Some(read.id));
+    let (op, _) = hand.take("upgrade");
+    hand.unknown(op);
+    hand.take("release");
+    hand.pass(Duration::from_millis(600));
+    for _ in 0..2 {
+        let (op, _) = hand.take("upgrade");
+        hand.done(op, beside(false, &[]));
+    }
+    assert!(matches!(hand.answer(request), Answer::NotGranted));
+    hand.nothing_sent();
+    assert!(read.is_held(hand.now));
+}
+
 #[test]
 fn the_loss_of_the_read_ends_an_upgrade() {
     let mut hand = Hand::new();

@@ -70,8 +70,10 @@ pub(super) fn check_key(
             "P1: client {client} hold {id} is believed in, and is a reservation: {key:?}"
         )),
         Some(place) => {
-            let left = u64::try_from(place.left.unwrap_or(0)).unwrap_or(0) * 1_000_000;
-            let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));
+            // What lies beyond its lease is not for the holder.
+            let left = Duration::from_millis(u64::try_from(place.left.unwrap_or(0)).unwrap_or(0));
+            let left = left.saturating_sub(rules_of(&cell.name).outlasts());
+            let end = now.plus(left - left / 200 + Duration::from_nanos(1_100_000));
             if cell.valid_until() > end {
                 let over = cell.valid_until().since(end);
                 return Err(format!(

@@ -20,6 +20,7 @@ use crate::sim::client::Client;
 use crate::sim::client::Slot;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
+use crate::sim::kinds::rules_of;
 
 impl Checker {
     /// After every event of a client: P5, the gauge of those who wait, and what an answer has
@@ -215,24 +216,26 @@ impl Checker {
             return Ok(());
         }
         let guarded = hold.has_guard() && !self.crashed[client];
-        let lease = Duration::from_millis(hold.lease_ms);
-        let slow = Duration::from_micros(hold.lease_ms * (self.plan.drift + 1_000) / 1_000);
+        let lasts = Duration::from_millis(hold.lease_ms) + rules_of(&lock.name).outlasts();
+        let slow = lasts / 1_000 + drifts_by(lasts, self.plan.drift);
         let late = slow + self.skew + Duration::from_millis(3);
         let reserved = self.reserved_until(&lock.name).plus(late);
-        let limit = hold.not_after.max(hold.guard_end).plus(lease + late).max(reserved);
+        let limit = hold.not_after.max(hold.guard_end).plus(lasts + late).max(reserved);
         if !guarded && now > limit {
             return Err(format!("P7: {field} in {lock:?} outlives its hold: {hold:?}"));
         }
         if let Some(names) = self.reports.get(&client) {
             let excused =
                 hold.lost_before_shutdown || hold.left || hold.excused || hold.breach.is_some();
+            // What is over by its lease comes back by itself.
+            let excused = excused || place.is_over(rules_of(&lock.name));
             if !excused && !names.iter().any(|name| name == lock.name.as_str()) {
                 return Err(format!(
                     "P11: client {client} said that everything is released: {lock:?}"
                 ));
             }
         }
-        self.look_for_orphan(now, lock, field, (client, id), clients)
+        self.look_for_orphan(now, lock, place, (client, id), clients)
     }
 
     /// P14: what stands in the place of a hold ends no later than the hold could have.
@@ -280,17 +283,23 @@ impl Checker {
         &mut self,
         now: Moment,
         lock: &Found,
-        field: &str,
+        place: &Place,
         key: (usize, u64),
         clients: &[Client],
     ) -> Result<(), String> {
-        let hold = &self.holds[&key];
+        let (field, hold) = (place.field.as_str(), &self.holds[&key]);
         let client = &clients[key.0];
         let Some(name) = self.names.get_mut(lock.name.as_str()) else { return Ok(()) };
         let lost = hold.is_lost()
             && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
-        let wanted =
-            hold.has_guard() || lost || hold.left || hold.excused || !client.works(&name.lock);
+        // What is over comes back by itself, and the client need not care.
+        let over = place.is_over(rules_of(&lock.name));
+        let wanted = over
+            || hold.has_guard()
+            || lost
+            || hold.left
+            || hold.excused
+            || !client.works(&name.lock);
         let possible = now <= hold.not_after && hold.cell.is_none();
         if wanted || possible {
             name.orphans.retain(|(known, _)| known != field);

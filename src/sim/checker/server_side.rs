@@ -284,6 +284,9 @@ impl Checker {
             }
         }
         after.iter().try_for_each(check_holds)?;
+        if let Some(name) = command.name() {
+            rules_of(name).look(&process.keys, process.time(now), name)?;
+        }
         if let Some(is) = after.iter().find(|is| is.pttl.is_none()) {
             return Err(format!("P7: no time to live: {is:?} after {command:?}"));
         }
@@ -326,6 +329,9 @@ impl Checker {
         if is.is_some() {
             return Ok(());
         }
+        if was.is_over(rules_of(&lock.name)) {
+            return Ok(());
+        }
         if is_forced(command) {
             self.breach(now, &was.field, "force-unlock");
             self.keeps_no_more(lock.name.as_str(), Some(was.hold_field().0));
@@ -360,7 +366,8 @@ impl Checker {
         };
         if let Some(hold) = self.hold_of(field) {
             hold.begun = if hold.begun == Moment::ZERO { now } else { hold.begun };
-            hold.key_end = hold.key_end.max(now.plus(lease.duration()));
+            let lasts = lease.duration() + rules_of(name).outlasts();
+            hold.key_end = hold.key_end.max(now.plus(lasts));
         }
         let had = |was: &Found| was.hold(field).is_some_and(|was| !was.is_reservation());
         let is_new = !before.iter().any(|was| was.name == *name && had(was));

@@ -1,6 +1,8 @@
 //! The semaphore: its permits are in a key of their own, each with its end as server time in ms. A
 //! reservation is permits as well.
 
+use std::time::Duration;
+
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Stored;
 use crate::base::name::LockName;
@@ -44,34 +46,45 @@ impl Rules for Semaphore {
         true
     }
 
-    fn key(&self, name: &LockName) -> String {
-        name.permits_key()
+    fn keys(&self, name: &LockName) -> Vec<String> {
+        vec![name.permits_key()]
     }
 
     fn beside(&self, _keys: &Keyspace, _time: i64, name: &LockName) -> Vec<String> {
         vec![name.permits_key(), name.heard_key()]
     }
 
-    /// Each hold has the permits that its field says, so that the first of them stands for all.
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found> {
-        let dumped = keys.peek(time, &name.permits_key())?;
-        let Stored::SortedSet(permits) = dumped.value else { return None };
-        let mut holds = Places::new();
-        for (end, permit) in permits.iter() {
-            let left = *end as i64 - time / 1_000;
-            if let (Some(field), true) = (permit.strip_suffix(":1"), left > 0) {
-                let count = wanted(field).to_string();
-                let field = id_part(field).to_owned();
-                holds.push(Place { field, count, exclusive: true, left: Some(left) });
-            }
-        }
-        Some(Found { name: name.clone(), pttl: dumped.pttl, holds })
+        find(keys, time, name, Duration::ZERO)
     }
 
     fn foreign_hold(&self, field: &str, time: i64, ttl_ms: i64) -> Stored {
         let end = (time / 1_000 + ttl_ms) as f64;
         Stored::SortedSet([(end, format!("{field}:1"))].into_iter().collect())
     }
+}
+
+/// The permits of a name, each of which is there for so long after its end. Each hold has the permits
+/// that its field says, so that the first of them stands for all.
+pub(super) fn find(
+    keys: &Keyspace,
+    time: i64,
+    name: &LockName,
+    after_end: Duration,
+) -> Option<Found> {
+    let dumped = keys.peek(time, &name.permits_key())?;
+    let Stored::SortedSet(permits) = dumped.value else { return None };
+    let last = time / 1_000 - after_end.as_millis() as i64;
+    let mut holds = Places::new();
+    for (end, permit) in permits.iter() {
+        let left = *end as i64 - last;
+        if let (Some(field), true) = (permit.strip_suffix(":1"), left > 0) {
+            let count = wanted(field).to_string();
+            let field = id_part(field).to_owned();
+            holds.push(Place { field, count, exclusive: true, left: Some(left) });
+        }
+    }
+    Some(Found { name: name.clone(), pttl: dumped.pttl, holds })
 }
 
 /// How many permits the hold of a field wants.

@@ -4,6 +4,9 @@ use crate::backend::Script;
 use crate::base::kind::Kind;
 use crate::kinds::latch::COUNT_DOWN;
 use crate::kinds::latch::TRY_SET_COUNT;
+use crate::kinds::permit_expirable::ACQUIRE;
+use crate::kinds::permit_expirable::RELEASE;
+use crate::kinds::permit_expirable::RENEW;
 use crate::sim::kinds::ALL;
 use crate::sim::kinds::named;
 use crate::sim::kinds::rules;
@@ -27,6 +30,15 @@ fn violation(kind: Kind, instead: &'static Script) -> Option<String> {
     let seeds =
         (0..SEEDS).map(|number| Seed { instead: Some(instead), ..Seed::of(number, Some(kind)) });
     seeds.filter_map(|seed| run(seed, &Mask::default(), Trace::off()).result.err()).next()
+}
+
+/// Each of these mistakes in a script breaks a promise.
+fn check_mistakes(kind: Kind, table: &[(&'static Script, &str, &str, &str)]) {
+    for (script, right, wrong, promise) in table {
+        let found = violation(kind, broken(script, right, wrong));
+        let found = found.unwrap_or_else(|| panic!("{}: {right} is not missed", script.name));
+        assert!(found.starts_with(promise), "{}: {right}: {found}", script.name);
+    }
 }
 
 #[test]
@@ -70,11 +82,37 @@ fn mistakes_in_the_scripts_of_the_pair_are_found() {
             "P4",
         ),
     ];
-    for (script, right, wrong, promise) in table {
-        let found = violation(Kind::Pair, broken(script, right, wrong));
-        let found = found.unwrap_or_else(|| panic!("{}: {right} is not missed", script.name));
-        assert!(found.starts_with(promise), "{}: {right}: {found}", script.name);
-    }
+    check_mistakes(Kind::Pair, &table);
+}
+
+#[test]
+fn mistakes_in_the_scripts_of_redissons_permits_are_found() {
+    let table = [
+        // One more than there are is granted, and counted.
+        (&*ACQUIRE, "missing > free + over then", "missing > free + over + 1 then", "P1"),
+        // What is granted is not counted.
+        (&*ACQUIRE, r#"redis.call("INCRBY", lock, -missing)"#, "missing = missing", "P19"),
+        // What is free after a refusal of Redis is less than there is.
+        (&*ACQUIRE, r#"redis.call("INCRBY", lock, missing)"#, "missing = 0", "P19"),
+        // What has run out is not counted, or is counted twice.
+        (&*ACQUIRE, r#"redis.call("INCRBY", lock, over)"#, "over = over", "P19"),
+        (&*ACQUIRE, r#"redis.pcall("ZREMRANGEBYSCORE", permits, "-inf", last)"#, "over", "P19"),
+        // The permits end with the lease, or are taken back at once, later, or earlier than their end.
+        (&*ACQUIRE, "now_ms + lease + SLACK_MS", "now_ms + lease", "P6"),
+        (&*ACQUIRE, "now_ms - SLACK_MS", "now_ms", "P4"),
+        (&*ACQUIRE, "now_ms + lease + SLACK_MS", "now_ms + lease + 2 * SLACK_MS", "P7"),
+        // A token is no larger than the one before.
+        (&*ACQUIRE, "return last + 1 end", "return last end", "P2"),
+        // A renewal renews nothing.
+        (&*RENEW, "\"XX\", ends, permit_of", "\"XX\", ends - ms, permit_of", "P7"),
+        // A release gives nothing back, or counts nothing.
+        (&*RELEASE, r#"redis.pcall("ZREM", permits, permit_of(field, i))"#, "1", "P19"),
+        (&*RELEASE, r#"free = redis.call("INCRBY", lock, there)"#, "free = free", "P19"),
+        (&*RELEASE, r#"redis.call("INCRBY", lock, -there)"#, "there = there", "P19"),
+        // Nobody hears of it.
+        (&*RELEASE, "redis.pcall(verb, channel, free)", "0", "P9"),
+    ];
+    check_mistakes(Kind::PermitExpirable, &table);
 }
 
 #[test]

@@ -504,9 +504,13 @@ impl Model<'_> {
         let writer = place_of(to, true);
         let is_lock = self.count("mode").is_some();
         if !is_lock || self.count(&writer).is_none() {
-            let reads = self.held() == Held::Reading && self.count(from).is_some_and(|n| n > 0);
+            let is_lock = matches!(self.held(), Held::Reading | Held::Writing);
+            let reads = is_lock && self.count(from).is_some_and(|n| n > 0);
             if !reads || !self.is_alive() {
                 return answer(-2, &[]);
+            }
+            if self.held() == Held::Writing {
+                return answer(0, &[0]);
             }
             let removed = self.remove_dead(told);
             let holds = self.told();

@@ -139,10 +139,20 @@ pub(crate) const ROWS: &[Row] = &[
     ("lock={mode:read,a:1}@5", "upgrade a u 3M soon 0", "-2 T", "=", ""),
     ("lock={mode:read,a:0}@5 t:a:rwlock_timeout:1=1@5", "upgrade a u 3M soon 0", "-2 T", "=", ""),
     ("lock={mode:read,b:1}@5 t:a:rwlock_timeout:1=1@5", "upgrade a u 3M soon 0", "-2 T", "=", ""),
+    ("lock={mode:write,a:1,b:write:1}@5", "upgrade a u 3M soon 0", "-2 T", "=", ""),
+    ("lock={mode:word,a:1}@5 t:a:rwlock_timeout:1=1@5", "upgrade a u 3M soon 0", "-2 T", "=", ""),
+    // It reads, and what an earlier upgrade has left is not undone yet.
+    (
+        "lock={mode:write,a:1,b:write:1}@5 t:a:rwlock_timeout:1=1@5",
+        "upgrade a u 3M soon 0",
+        "0 T 0",
+        "=",
+        "",
+    ),
     (
         "lock={mode:write,a:write:1,a:1}@5 t:a:rwlock_timeout:1=1@5",
         "upgrade a u 3M soon 0",
-        "-2 T",
+        "0 T 0",
         "=",
         "",
     ),
