@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::backend::Call;
 use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::base::cell::HoldCell;
 use crate::base::error::Error;
 use crate::base::kind::Kind;
@@ -183,6 +185,30 @@ fn an_upgrade_that_is_not_undone_yet_does_not_end_the_read() {
     }
     assert!(matches!(hand.answer(request), Answer::NotGranted));
     hand.nothing_sent();
+    assert!(read.is_held(hand.now));
+}
+
+/// After a restart the server knows no scripts, so that an undo may be refused at first, and the next
+/// upgrade be executed before it; and before the read was confirmed.
+#[test]
+fn after_a_restart_an_upgrade_is_sent_before_the_undo_of_the_last_one_is_answered() {
+    let mut hand = Hand::new();
+    let (_, read) = hold(&mut hand, 1, Share::READ);
+    let request = wish(&mut hand, 1, Share::ONE, Some(read.id));
+    let (op, _) = hand.take("upgrade");
+    hand.cut();
+    hand.unknown(op);
+    let info = ServerInfo { run_id: "restarted".to_owned(), ..ServerInfo::default() };
+    hand.event(Event::Up(ServerId::ONLY, info));
+    assert_eq!(hand.labels(), ["time", "release"]);
+    let (time, _) = hand.sent.remove(0);
+    hand.done(time, Body::Pong);
+    assert_eq!(hand.labels(), ["release", "upgrade", "renew"]);
+    let (op, _) = hand.sent.remove(1);
+    hand.done(op, beside(false, &[]));
+    let (op, _) = hand.sent.remove(2);
+    hand.done(op, beside(false, &[]));
+    assert!(matches!(hand.answer(request), Answer::NotGranted));
     assert!(read.is_held(hand.now));
 }
 
