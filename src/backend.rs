@@ -154,6 +154,8 @@ pub(crate) struct ServerInfo {
     pub(crate) version: String,
     /// The address without credentials, for messages.
     pub(crate) address: String,
+    /// For how long this process has been there, at least. Zero if that is not known.
+    pub(crate) uptime: Duration,
 }
 
 /// How a call ended.

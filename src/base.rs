@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod kind;
 pub(crate) mod lease;
 pub(crate) mod log;
+pub(crate) mod majority;
 pub(crate) mod map;
 pub(crate) mod name;
 pub(crate) mod owner;

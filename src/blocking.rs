@@ -78,6 +78,7 @@
 //! | [`RwLock`](crate::RwLock) | [`RwLock`], owned by the thread |
 //! | [`Semaphore`](crate::Semaphore) | [`Semaphore`], whose permits may be sent to another thread |
 //! | [`MultiLock`](crate::MultiLock) | [`MultiLock`], whose reentrant members are owned by the thread |
+//! | [`Redlock`](crate::Redlock), [`RedlockGuard`](crate::RedlockGuard) | [`Redlock`], [`RedlockGuard`], which is not `Send` |
 //! | [`SingleFlight`](crate::SingleFlight), which drops a computation whose lock is lost | [`SingleFlight`], which does not |
 //! | [`CountDownLatch`](crate::CountDownLatch), a wait with a limit by a timer of yours | [`CountDownLatch`], with [`wait_for`](CountDownLatch::wait_for) |
 //! | `select!` with [`lost`](crate::Guard::lost) | [`lost_within`](Guard::lost_within) |
@@ -93,6 +94,7 @@ mod latch;
 mod loss_signal;
 mod multi;
 mod mutex;
+mod redlock;
 mod reentrant;
 mod rw_lock;
 mod semaphore;
@@ -107,6 +109,8 @@ pub use loss_signal::LossSignal;
 pub use multi::MultiGuard;
 pub use multi::MultiLock;
 pub use mutex::Mutex;
+pub use redlock::Redlock;
+pub use redlock::RedlockGuard;
 pub use reentrant::ReentrantLock;
 pub use rw_lock::RwLock;
 pub use rw_lock::RwLockReadGuard;

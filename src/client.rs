@@ -133,6 +133,18 @@ impl LockClient {
         Ok(Mutex::new(self.lock_of(name.as_ref())?))
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        self.topology
+    }
+
     /// The lock of that name, after the prefix.
     pub(crate) fn lock_of(&self, name: &str) -> Result<Lock> {
         Lock::new(&self.prefix.before(name), &self.shared)

@@ -146,6 +146,7 @@ fn commands() -> Vec<Command> {
             hears: false,
         },
         Command::Inspect { name: name.clone() },
+        Command::Raise { name: name.clone(), field: "f".to_owned(), token: 7 },
         Command::Count { name: name.clone(), profile: WireProfile::Native },
         Command::ForceRelease {
             name,

@@ -126,7 +126,8 @@
 //! waits for it goes on when others have counted down. Many may read an [`RwLock`] at the same time,
 //! or one may write it. Where several may be at work at once, but only so many, a [`Semaphore`] has
 //! permits, of which each acquisition takes one or several, first come, first served. A [`MultiLock`]
-//! takes several locks together, or none of them, without a deadlock. Locks that are fair to each
+//! takes several locks together, or none of them, without a deadlock. A [`Redlock`] is one lock over
+//! three or more independent servers, of which a minority may fail. Locks that are fair to each
 //! single caller do not exist here yet.
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
@@ -319,6 +320,7 @@ mod engine;
 pub mod fuzzing;
 mod kinds;
 mod locks;
+mod redlock;
 mod settings;
 #[cfg(all(test, repository, feature = "in-memory"))] // The published crate does not have it.
 mod sim;
@@ -414,6 +416,10 @@ pub use locks::semaphore::Semaphore;
 pub use locks::semaphore::SemaphorePermit;
 pub use locks::single_flight::Lookup;
 pub use locks::single_flight::SingleFlight;
+pub use redlock::Redlock;
+pub use redlock::RedlockBuilder;
+pub use redlock::RedlockServer;
+pub use redlock::guard::RedlockGuard;
 pub use settings::address_map::MappedAddress;
 pub use settings::config::Driver;
 pub use settings::config::Sharding;

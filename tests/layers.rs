@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &["base::lease", "base::name", "base::owner", "base::process", "base::stats"],
     &["base::cell"],
+    &["base::majority"],
     &["settings::address_map", "settings::credentials", "settings::tls"],
     &["settings::config"],
     &["backend"],
@@ -42,6 +43,7 @@ const LAYERS: &[&[&str]] = &[
     &["client::acl"],
     &["client::preflight"],
     &["client"],
+    &["redlock"],
     &["blocking"],
     &["fuzzing", "sim"],
 ];

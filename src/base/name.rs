@@ -194,7 +194,7 @@ impl LockName {
 }
 
 /// What a client puts before each lock name, like Redisson's `NameMapper`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prefix(Arc<str>);
 
 impl Prefix {

@@ -119,9 +119,36 @@ pub(crate) struct LinkState {
     pub(crate) since: Moment,
     pub(crate) reconnects: u64,
     pub(crate) trouble: Option<String>,
+    /// `None` before the first connection.
+    pub(crate) process: Option<ProcessState>,
+}
+
+/// Which process of a server a connection led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProcessState {
+    /// Every start has another one. Empty if it is not known.
+    pub(crate) run_id: String,
+    pub(crate) at: Moment,
+    /// For how long it had been there then, at least.
+    pub(crate) uptime: Duration,
+}
+
+impl ProcessState {
+    /// For how long it has been there, at least.
+    pub(crate) fn age(&self, now: Moment) -> Duration {
+        self.uptime + now.since(self.at)
+    }
 }
 
 impl Counters {
+    /// The process that the last connection led to, of a client with one server; and whether the
+    /// connection is there.
+    pub(crate) fn process(&self) -> Option<(ProcessState, bool)> {
+        let links = self.lock_links();
+        let link = links.first()?;
+        Some((link.process.clone()?, link.is_connected))
+    }
+
     pub(crate) fn show_links(&self, links: Vec<LinkState>) {
         *self.lock_links() = links;
     }

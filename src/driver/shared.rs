@@ -16,6 +16,7 @@ use std::task::ready;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::consume_budget;
 
 use crate::base::cell::Directory;
@@ -23,6 +24,7 @@ use crate::base::clock::Clock;
 use crate::base::clock::Deadline;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
+use crate::base::process::OwnProcessOnly;
 use crate::base::process::Process;
 use crate::base::stats::Counters;
 use crate::driver::slot::Slot;
@@ -69,6 +71,8 @@ pub(crate) struct Shared {
     pub(super) pending_wakes: Arc<PendingWakes>,
     /// `Some` if the driver runs on the caller's current-thread runtime.
     drive: Option<Arc<Drive>>,
+    /// The runtime that the driver runs on.
+    runtime: Option<Handle>,
     next_request: AtomicU64,
     /// The process in which the driver runs.
     pub(super) process: Process,
@@ -87,6 +91,7 @@ impl Shared {
         let next_request = AtomicU64::new(1);
         let pending_wakes = Arc::default();
         let (at_once, drive, process) = (None, None, Process::current());
+        let runtime = None;
         Self {
             mailbox,
             clock,
@@ -98,6 +103,7 @@ impl Shared {
             at_once,
             pending_wakes,
             drive,
+            runtime,
             next_request,
             process,
         }
@@ -108,9 +114,30 @@ impl Shared {
         at_once: Option<AtOnce>,
         pending_wakes: Arc<PendingWakes>,
         drive: Option<Arc<Drive>>,
+        runtime: Option<Handle>,
     ) -> Self {
         (self.at_once, self.pending_wakes, self.drive) = (at_once, pending_wakes, drive);
+        self.runtime = runtime;
         self
+    }
+
+    /// Runs a future where the driver runs. It is dropped with the runtime of the driver, and at
+    /// once if there is none.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(OwnProcessOnly::new(future));
+        }
+    }
+
+    /// Waits so long. Needs no timer of the caller's executor.
+    pub(crate) async fn sleep(self: &Arc<Self>, length: Duration) -> Result<(), Error> {
+        match self.ask_cancellable(|request| Event::Pause { length, request }).await {
+            Answer::Done => Ok(()),
+            Answer::Failed(error) => Err(error),
+            other => {
+                Err(Error::Refused { name: None, message: format!("unexpected answer {other:?}") })
+            }
+        }
     }
 
     /// An error in a child of the client's process. Costs a system call.

@@ -113,20 +113,23 @@ pub(crate) fn start(place: impl Into<DriverPlace>, setup: Setup) -> Result<Arc<S
         (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&pending_wakes);
     let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
-    let (thread, at_once, drive) = match place {
+    let (thread, at_once, drive, runtime) = match place {
         DriverPlace::Chosen(Driver::Thread) => {
-            let (thread, at_once) = on_a_thread(make)?;
-            (Some(thread), Some(at_once), None)
+            let (thread, runtime, at_once) = on_a_thread(make)?;
+            (Some(thread), Some(at_once), None, Some(runtime))
         }
         DriverPlace::Chosen(Driver::Current) => {
             let (at_once, drive) = on_this_runtime(make, config.outage_limit)?;
-            (None, Some(at_once), drive)
+            (None, Some(at_once), drive, Handle::try_current().ok())
         }
         #[cfg(feature = "in-memory")]
-        DriverPlace::Process(process) => (in_process(make, process)?, None, None),
+        DriverPlace::Process(process) => {
+            let (thread, runtime) = in_process(make, process)?;
+            (thread, None, None, Some(runtime))
+        }
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
-    let shared = Arc::new(shared.with(at_once, pending_wakes, drive));
+    let shared = Arc::new(shared.with(at_once, pending_wakes, drive, runtime));
     shared.settle_at_end();
     Ok(shared)
 }
@@ -159,7 +162,7 @@ fn on_this_runtime(
 fn in_process(
     make: impl FnOnce() -> Task + Send + 'static,
     process: Arc<ClientProcess>,
-) -> Result<Option<ThreadId>, Error> {
+) -> Result<(Option<ThreadId>, Handle), Error> {
     let driver = async move {
         let mut task = make();
         poll_fn(|cx| task.poll(cx)).await;
@@ -168,10 +171,10 @@ fn in_process(
     let driver = async move { process.run(driver).await };
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(OwnProcessOnly::new(driver));
-        return Ok(None);
+        return Ok((None, runtime));
     }
-    let thread = spawn_with_runtime(move |runtime| runtime.block_on(driver))?;
-    Ok(Some(thread))
+    let (thread, runtime) = spawn_with_runtime(move |runtime| runtime.block_on(driver))?;
+    Ok((Some(thread), runtime))
 }
 
 /// The driver's own future. It polls the task in the seat when no caller does.
@@ -219,10 +222,12 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
     }));
 }
 
-fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
+fn on_a_thread(
+    make: impl FnOnce() -> Task + Send + 'static,
+) -> Result<(ThreadId, Handle, AtOnce), Error> {
     let seat = Arc::new(Seat::new());
     let task = PolledTask { seat: Arc::clone(&seat), drive: None };
-    let thread = spawn_with_runtime(move |runtime| {
+    let (thread, handle) = spawn_with_runtime(move |runtime| {
         // Spawned as a task, because the main future of a runtime writes to a pipe to wake itself
         // after each turn.
         let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(task.run(make))) else { return };
@@ -232,16 +237,18 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId
         farewell.deliver();
     })?;
     let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, message));
-    Ok((thread, at_once))
+    Ok((thread, handle, at_once))
 }
 
 /// Starts a thread with a runtime for one driver.
-fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<ThreadId, Error> {
+fn spawn_with_runtime(
+    body: impl FnOnce(Runtime) + Send + 'static,
+) -> Result<(ThreadId, Handle), Error> {
     let (started, result) = mpsc::sync_channel(1);
     let body =
         move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
             Ok(runtime) => {
-                let _ = started.send(Ok(()));
+                let _ = started.send(Ok(runtime.handle().clone()));
                 body(runtime);
             }
             Err(error) => {
@@ -253,7 +260,7 @@ fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<Thr
         .spawn(body)
         .map_err(cannot_start)?;
     match result.recv() {
-        Ok(Ok(())) => Ok(thread.thread().id()),
+        Ok(Ok(runtime)) => Ok((thread.thread().id(), runtime)),
         Ok(Err(error)) => Err(cannot_start(error)),
         Err(_) => Err(cannot_start("its thread ended at once")),
     }

@@ -63,7 +63,7 @@ impl Engine {
             add(&self.cx.counters.reconnects, 1);
         }
         self.cx.report(Report::LinkUp { client, address, version, away });
-        self.cx.servers.connected(server, info);
+        self.cx.servers.connected(self.cx.now, server, info);
         self.cx.servers.get_mut(server).since = self.cx.now;
         self.show_links();
         self.cx.ask_clock(server);

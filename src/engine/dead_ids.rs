@@ -252,7 +252,7 @@ mod tests {
 
     fn dead() -> (DeadIds, Context) {
         let (mut cleanup, mut cx) = (DeadIds::default(), context());
-        cx.servers.connected(ServerId::ONLY, ServerInfo::default());
+        cx.servers.connected(Moment::ZERO, ServerId::ONLY, ServerInfo::default());
         cleanup.add(ID, 1, lock(), Share::ONE, NOT_AFTER, Moment(5));
         (cleanup, cx)
     }

@@ -38,6 +38,8 @@ pub(crate) enum Wait {
     For(Duration),
     /// One attempt: `try_lock`.
     Once,
+    /// One attempt, which must be answered within this time.
+    Within(Duration),
     /// One attempt, to hold the lock while others watch it: its release is told to everybody, and
     /// never is a hand-off.
     Lead,

@@ -508,7 +508,7 @@ mod tests {
         fn new(asking: Asking) -> Self {
             let (queries, subscriptions) = (Queries::default(), Subscriptions::default());
             let mut asked = Self { queries, subscriptions, cx: context() };
-            asked.cx.servers.connected(ServerId::ONLY, ServerInfo::default());
+            asked.cx.servers.connected(Moment::ZERO, ServerId::ONLY, ServerInfo::default());
             let clock = &mut asked.cx.servers.get_mut(ServerId::ONLY).clock;
             clock.observe(Moment::ZERO, Moment::ZERO, ServerTime(1_000_000));
             asked.queries.begin(&mut asked.cx, &mut asked.subscriptions, REQUEST, asking);

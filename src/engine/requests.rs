@@ -68,10 +68,15 @@ impl Engine {
 
     fn new_waiter(&self, name_id: u64, acquire: &Acquire) -> Waiter {
         // No time to wait is `try_lock`: it makes its attempt.
-        let once = matches!(acquire.wait, Wait::Once | Wait::Lead | Wait::For(Duration::ZERO));
+        let once = match acquire.wait {
+            Wait::Once | Wait::Within(_) | Wait::Lead => true,
+            Wait::For(wait) => wait.is_zero(),
+            Wait::Forever => false,
+        };
         let deadline = match acquire.wait {
             Wait::Forever => None,
             Wait::For(wait) if !once => Some(self.cx.now.plus(wait)),
+            Wait::Within(limit) => Some(self.cx.attempt_deadline().min(self.cx.now.plus(limit))),
             Wait::For(_) | Wait::Once | Wait::Lead => Some(self.cx.attempt_deadline()),
         };
         Waiter {

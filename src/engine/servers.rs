@@ -10,6 +10,7 @@ use crate::backend::ServerInfo;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
 use crate::base::stats::LinkState;
+use crate::base::stats::ProcessState;
 use crate::engine::server_clock::ServerClock;
 use crate::kinds::command::ServerTime;
 use crate::settings::config::Sharding;
@@ -22,6 +23,8 @@ pub(crate) struct Server {
     /// The epoch: a number for each start of each server process. No two have the same.
     epoch: u32,
     round_trip: Duration,
+    /// When it was said for how long its process had been there at least, and how long that was.
+    uptime: (Moment, Duration),
     /// When the last good answer came.
     well_at: Moment,
     outage_since: Option<Moment>,
@@ -49,6 +52,13 @@ impl Server {
         self.info.is_some()
     }
 
+    /// Which process it was at the last connection, and for how long that had been there.
+    fn process(&self) -> Option<ProcessState> {
+        let (at, uptime) = self.uptime;
+        let run_id = self.info.as_ref()?.run_id.clone();
+        Some(ProcessState { run_id, at, uptime })
+    }
+
     /// Since when it has been up or down; before the first connection, since the first failure.
     fn stands_since(&self) -> Option<Moment> {
         if self.was_up() { Some(self.since) } else { self.outage_since }
@@ -73,7 +83,8 @@ impl Server {
     }
 
     /// Notes a connection. It gets the new `epoch` if another process was there before.
-    pub(crate) fn connected(&mut self, info: ServerInfo, epoch: u32) {
+    pub(crate) fn connected(&mut self, now: Moment, info: ServerInfo, epoch: u32) {
+        let mut uptime = info.uptime;
         self.refuses = false;
         self.nobody_listens = false;
         self.reported.clear();
@@ -84,7 +95,12 @@ impl Server {
         });
         if !same {
             self.epoch = epoch;
+            if self.was_up() {
+                // It began after the last answer of the process before it, whatever its clock says.
+                uptime = uptime.min(now.since(self.well_at));
+            }
         }
+        self.uptime = (now, uptime);
         self.info = Some(info);
         self.up = true;
         self.forget_clock();
@@ -221,10 +237,10 @@ impl Servers {
         self.get(id).map_or_else(|| "not connected".to_owned(), Server::last_trouble)
     }
 
-    pub(crate) fn connected(&mut self, id: ServerId, info: ServerInfo) {
+    pub(crate) fn connected(&mut self, now: Moment, id: ServerId, info: ServerInfo) {
         self.last_epoch += 1;
         let epoch = self.last_epoch;
-        self.get_mut(id).connected(info, epoch);
+        self.get_mut(id).connected(now, info, epoch);
     }
 
     /// The addresses of the servers that have slots, for messages.
@@ -240,6 +256,7 @@ impl Servers {
                 is_connected: server.is_some_and(Server::is_up),
                 since: server.and_then(Server::stands_since).unwrap_or(Moment::NEVER),
                 reconnects: server.map_or(0, |server| server.reconnects),
+                process: server.and_then(Server::process),
                 trouble: server
                     .filter(|server| !server.up)
                     .and_then(|server| server.trouble.clone()),

@@ -21,6 +21,7 @@ use crate::kinds::of_all;
 use crate::kinds::operation::Operation;
 use crate::kinds::permit_expirable;
 use crate::kinds::read_write;
+use crate::kinds::reentrant::RAISE;
 use crate::kinds::semaphore;
 use crate::kinds::share::Share;
 
@@ -133,6 +134,12 @@ pub(crate) enum Command {
     Inspect {
         name: LockName,
     },
+    /// Raises the fence counter to a token that this hold has.
+    Raise {
+        name: LockName,
+        field: String,
+        token: u64,
+    },
     /// What is done once, however often this arrives.
     Operate(Box<Operation>),
     /// Asks for the count of a latch.
@@ -165,6 +172,7 @@ impl Command {
             | Self::ReleaseAt { name, .. }
             | Self::HandOff { name, .. }
             | Self::Inspect { name }
+            | Self::Raise { name, .. }
             | Self::Count { name, .. }
             | Self::ForceRelease { name, .. } => Some(name),
             Self::Operate(operation) => Some(&operation.name),
@@ -358,6 +366,10 @@ impl Command {
             Self::Inspect { name } => {
                 call(of(name)?.inspect, lock_and_line(name, false), Words::default())
             }
+            Self::Raise { name, field, token } => {
+                let args = args().with(field).with_number(*token);
+                call(&RAISE, lock_and_fence(name, false), args)
+            }
             Self::Operate(operation) => return operation.to_call(),
             Self::Count { name, profile } => {
                 let keys = lock_and_line(name, false);
@@ -387,6 +399,7 @@ impl Command {
             Self::Renew { .. } => "renew",
             Self::HandOff { .. } => "hand_off",
             Self::Inspect { .. } => "inspect",
+            Self::Raise { .. } => "raise",
             Self::Operate(operation) => operation.change.label(),
             Self::Count { .. } => "count",
             Self::ForceRelease { .. } => "force_release",

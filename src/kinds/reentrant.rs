@@ -22,6 +22,8 @@ pub(crate) static RELEASE_AT: LazyLock<Script> =
 pub(crate) static RENEW: Script = script!("reentrant/renew");
 pub(crate) static HAND_OFF: LazyLock<Script> = script!("reentrant/hand_off", includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/wait");
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
+/// Of a lock on several servers.
+pub(crate) static RAISE: Script = script!("reentrant/raise");
 pub(crate) static FORCE_RELEASE: LazyLock<Script> =
     script!("reentrant/force_release", includes "reentrant/body/reserve", "reentrant/body/pass_on");
 
@@ -74,7 +76,7 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 /// Every script, for tests.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn all() -> &'static [&'static Script] {
-    static ALL: LazyLock<[&Script; 8]> = LazyLock::new(|| {
+    static ALL: LazyLock<[&Script; 9]> = LazyLock::new(|| {
         [
             &ACQUIRE,
             &RELEASE,
@@ -83,6 +85,7 @@ pub(crate) fn all() -> &'static [&'static Script] {
             &RENEW,
             &HAND_OFF,
             &INSPECT,
+            &RAISE,
             &FORCE_RELEASE,
         ]
     });

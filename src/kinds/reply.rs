@@ -36,6 +36,7 @@ pub(crate) enum Body {
     Renew(Option<Vec<Renewed>>),
     HandOff(HandedOff),
     Inspect(KeyState),
+    Raised(Raised),
     Operated(Operated),
     /// Of a latch, or what its key is instead.
     Count(Result<u64, &'static str>),
@@ -200,6 +201,15 @@ impl KeyState {
     }
 }
 
+/// What became of a raised token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Raised {
+    Yes,
+    /// The hold does not have the lock.
+    NotHeld,
+    Conflict(&'static str),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forced {
     Freed { receivers: Option<u64> },
@@ -316,6 +326,12 @@ impl Command {
                 },
                 -1 => HandedOff::ReleasedOnly { late: true, receivers: fields.receivers()? },
                 -3 => HandedOff::Foreign,
+                _ => return None,
+            }),
+            Self::Raise { .. } => Body::Raised(match code {
+                1 => Raised::Yes,
+                0 => Raised::NotHeld,
+                -4 => Raised::Conflict(conflict(fields.int()?)?),
                 _ => return None,
             }),
             Self::Inspect { .. } => Body::Inspect(match code {

@@ -20,7 +20,12 @@ use crate::driver::Shared;
 use crate::driver::trace;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::Probe;
+use crate::engine::event::Probed;
 use crate::engine::event::RequestId;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Raised;
 use crate::locks::loss_signal::LossSignal;
 
 /// A lock that is held. Each `lock()` of a [`ReentrantLock`](crate::ReentrantLock) by the same
@@ -76,7 +81,6 @@ impl Guard {
     }
 
     /// The same level, without the duty to release it.
-    #[cfg(feature = "blocking")]
     pub(crate) fn without_release(&self) -> Self {
         let (cell, shared) = (Arc::clone(&self.cell), Arc::clone(&self.shared));
         Self { cell, shared, level: self.level, released: true }
@@ -354,6 +358,21 @@ impl Guard {
         self.shared.leave(self.cell.id, self.level);
     }
 
+    pub(crate) fn cell(&self) -> &Arc<HoldCell> {
+        &self.cell
+    }
+
+    /// Has the server's fence counter raised to a token. False: the hold is not there any more, or
+    /// the server did not do it.
+    pub(crate) async fn raise(&self, token: u64) -> bool {
+        let (name, field) = (self.cell.name.clone(), self.hold_id());
+        let command = Command::Raise { name: name.clone(), field, token };
+        let probe = Box::new(Probe { name, command, listen: None });
+        let answer = self.shared.ask_cancellable(|request| Event::Probe { probe, request }).await;
+        let Answer::Probed(Probed { reply, .. }) = answer else { return false };
+        reply.body == Body::Raised(Raised::Yes)
+    }
+
     /// The hold, and its client.
     pub(super) fn hold(&self) -> (&HoldCell, &Arc<Shared>) {
         (&self.cell, &self.shared)
@@ -400,7 +419,7 @@ impl Drop for Guard {
 }
 
 /// Polls `future` for as long as a hold is there. `None`: it was lost, and `future` is dropped.
-pub(super) async fn run_while_held<F: Future, L>(
+pub(crate) async fn run_while_held<F: Future, L>(
     lost: impl Future<Output = L>,
     is_held: impl Fn() -> bool,
     future: F,

@@ -27,6 +27,9 @@ use crate::kinds::reply::KeyState;
 use crate::kinds::share::Share;
 use crate::locks::guard::Guard;
 
+/// The longest pause before a new start, in milliseconds.
+const LONGEST_PAUSE: u64 = 100;
+
 /// Options for acquiring a lock in another way than `lock()` does. Each setter returns the changed
 /// options.
 ///
@@ -252,7 +255,7 @@ impl std::error::Error for NotAcquired {}
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) lease: Lease,
-    max_hold: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Option<LeaseMs>,
     /// The hold beside which its owner wants this one.
     upgrades: Option<NonZeroU64>,
@@ -262,6 +265,12 @@ impl Terms {
     /// The same length of the lease, renewed, without a time for which the name is taken.
     pub(crate) fn renewed(self) -> Self {
         Self { lease: Lease::Watched(self.lease.length()), at_least: None, ..self }
+    }
+
+    /// The same, but for so long at most. `None`: that is too short to begin.
+    pub(crate) fn ending_within(self, left: Duration) -> Option<Self> {
+        LeaseMs::checked("max_hold", left).ok()?;
+        Some(Self { max_hold: Some(left), ..self })
     }
 }
 
@@ -366,6 +375,11 @@ impl Lock {
             Wait::Forever => self.acquire_or_wait(owner, terms).await.map(Ok),
             wait => self.acquire(owner, terms, wait).await,
         }
+    }
+
+    /// The answer that somebody else has it.
+    pub(crate) fn not_acquired(&self) -> NotAcquired {
+        NotAcquired(self.name.clone())
     }
 
     /// The client.
@@ -630,9 +644,15 @@ pub(crate) fn unless_lost<T>(done: T, released: Result<()>) -> Result<T> {
     }
 }
 
+/// For how long a lock of several parts lets others go first, before it starts anew.
+pub(crate) fn random_pause() -> Duration {
+    Duration::from_millis(1 + uuid::Uuid::new_v4().as_u64_pair().0 % LONGEST_PAUSE)
+}
+
 fn rest_of(wait: Wait, waited: Duration) -> Wait {
     match wait {
         Wait::For(limit) => Wait::For(limit.saturating_sub(waited)),
+        Wait::Within(limit) => Wait::Within(limit.saturating_sub(waited)),
         Wait::Forever | Wait::Once | Wait::Lead => wait,
     }
 }

@@ -10,6 +10,7 @@ use std::task::Poll;
 use crate::base::cell::HoldCell;
 use crate::base::clock::Clock;
 use crate::base::error::LossReason;
+use crate::base::majority::Majority;
 use crate::base::process::Process;
 
 /// Tells a task whether a hold was lost, without keeping the lock:
@@ -38,11 +39,19 @@ pub struct LossSignal {
     clock: Clock,
     /// The process of the client.
     process: Process,
+    /// Of a lock on several servers, whose cell has no time of its own.
+    majority: Option<Arc<Majority>>,
 }
 
 impl LossSignal {
     pub(crate) fn new(cell: Arc<HoldCell>, clock: Clock, process: Process) -> Self {
-        Self { cell, clock, process }
+        Self { cell, clock, process, majority: None }
+    }
+
+    /// Of a lock on several servers.
+    pub(crate) fn of_majority(majority: &Arc<Majority>, clock: Clock, process: Process) -> Self {
+        let cell = Arc::clone(majority.whole());
+        Self { cell, clock, process, majority: Some(Arc::clone(majority)) }
     }
 
     /// The lock name.
@@ -63,7 +72,10 @@ impl LossSignal {
         if !self.process.is_current() {
             return Some(LossReason::Forked);
         }
-        self.cell.lose_if_past(self.clock.now());
+        match &self.majority {
+            None => self.cell.lose_if_past(self.clock.now()),
+            Some(majority) => majority.lose_if_past(self.clock.now()),
+        }
         self.cell.loss()
     }
 

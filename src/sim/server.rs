@@ -178,6 +178,7 @@ impl Process {
             run_id: format!("run{}", self.run),
             version: "7.0.15".to_owned(),
             address: "sim".to_owned(),
+            ..ServerInfo::default()
         }
     }
 }

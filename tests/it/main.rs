@@ -34,6 +34,7 @@ mod preflight;
 mod processes;
 #[cfg(feature = "redis")]
 mod redis_rs;
+mod redlock;
 mod reentrant;
 mod refusals;
 mod runtimes;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -67,7 +69,7 @@ impl Default for Hub {
             keyspace: Keyspace::new(),
             now_us: START_US,
             last_look: None,
-            runs: 1,
+            runs: next_run(),
             reachable: true,
             answering: true,
             clients: BTreeMap::new(),
@@ -187,7 +189,7 @@ impl Hub {
 
     pub(super) fn restart(&mut self) {
         self.keyspace.flush();
-        self.runs += 1;
+        self.runs = next_run();
         self.disconnect_all("the in-memory server restarts");
     }
 
@@ -211,6 +213,12 @@ impl Hub {
             self.disconnect_all(DOES_NOT_ANSWER);
         }
     }
+}
+
+/// A number for each start of a server. No two have the same, of different servers neither.
+fn next_run() -> u64 {
+    static RUNS: AtomicU64 = AtomicU64::new(1);
+    RUNS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What tests do to one client.
@@ -379,6 +387,7 @@ impl Hub {
             run_id: format!("{:040x}", self.runs),
             version: "7.0.15".to_owned(),
             address: "in-memory".to_owned(),
+            uptime: Duration::ZERO,
         }
     }
 }

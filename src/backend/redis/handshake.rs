@@ -86,6 +86,7 @@ impl InfoSections {
             run_id: field(&self.server, "run_id").unwrap_or_default(),
             version,
             address,
+            uptime: uptime(&self.server),
         })
     }
 }
@@ -117,6 +118,12 @@ fn field(info: &str, name: &str) -> Option<String> {
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| *key == name)
         .map(|(_, value)| value.trim().to_owned())
+}
+
+/// For how long the process has been there. Parts of a second are left out.
+fn uptime(info: &str) -> Duration {
+    let seconds = field(info, "uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(Duration::ZERO, Duration::from_secs)
 }
 
 /// The version. Valkey reports the Redis version that it is compatible with, 7.2, besides its own.
@@ -302,6 +309,9 @@ mod tests {
         assert_eq!(version(info), "7.2.4");
         assert_eq!(field(info, "run_id").as_deref(), Some("ab12"));
         assert_eq!(field(info, "role"), None);
+        assert_eq!(uptime("uptime_in_seconds:77\r\n"), Duration::from_secs(77));
+        assert_eq!(uptime("uptime_in_seconds:-1\r\n"), Duration::ZERO);
+        assert_eq!(uptime(info), Duration::ZERO);
         assert_eq!(role(info, "# Replication\r\nrole:slave\r\n").as_deref(), Some("slave"));
         for mode in ["redis_mode:sentinel\r\n", "server_mode:sentinel\r\n"] {
             assert_eq!(role(mode, "").as_deref(), Some("sentinel"));

@@ -91,7 +91,7 @@ impl Troubled {
 /// How long a call waits for an answer.
 fn length(wait: Wait) -> Duration {
     match wait {
-        Wait::For(wait) => wait,
+        Wait::For(wait) | Wait::Within(wait) => wait,
         Wait::Once => SECOND,
         Wait::Forever | Wait::Lead => unreachable!("it has no length"),
     }

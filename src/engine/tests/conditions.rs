@@ -858,7 +858,7 @@ fn a_wait_ends_with_what_the_server_said_last() {
 fn what_went_wrong_last_is_told_in_words() {
     let mut server = Server::default();
     assert_eq!(server.last_trouble(), "not connected");
-    server.connected(ServerInfo::default(), 1);
+    server.connected(Moment::ZERO, ServerInfo::default(), 1);
     assert_eq!(server.last_trouble(), "connected, but no answer came in time");
     server.failed(Moment(1), "LOADING");
     assert_eq!(server.last_trouble(), "LOADING");

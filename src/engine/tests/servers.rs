@@ -263,7 +263,7 @@ fn slots_without_a_server_are_noticed() {
 fn a_server_is_remembered_while_it_has_slots_or_a_connection() {
     let mut servers = Servers::default();
     for server in [A, B] {
-        servers.connected(server, ServerInfo::default());
+        servers.connected(Moment::ZERO, server, ServerInfo::default());
     }
     servers.reroute(Routes::Slots { servers: Arc::from([B; 4]), sharded: true });
     servers.get_mut(B).disconnected();

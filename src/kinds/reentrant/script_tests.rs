@@ -85,6 +85,7 @@ script_tests! {
     renew: |server: &mut dyn Server| check_table(server, &[tables::RENEW, line::RENEW].concat());
     hand_off: |server: &mut dyn Server| check_table(server, &[tables::HAND_OFF, line::HAND_OFF].concat());
     inspect: |server: &mut dyn Server| check_table(server, &[tables::INSPECT, line::INSPECT].concat());
+    raise: |server: &mut dyn Server| check_table(server, tables::RAISE);
     force_release: |server: &mut dyn Server| check_table(server, &[tables::FORCE_RELEASE, line::FORCE_RELEASE].concat());
     a_foreign_value_stays_untouched: tables::check_foreign;
     late_calls_change_nothing: tables::check_late;

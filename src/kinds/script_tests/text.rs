@@ -59,7 +59,7 @@ pub(crate) fn parse_call(suite: &Suite, text: &str) -> ScriptCall {
 /// The keys of the scripts of `kinds::Scripts`.
 pub(crate) fn keys_of_rows(script: &str, args: &Words, line: bool) -> Words {
     let keys: Words = match script {
-        "acquire" | "hand_off" => ["lock", "fence"].into(),
+        "acquire" | "hand_off" | "raise" => ["lock", "fence"].into(),
         "renew" | "release_many" if args.len() > 3 => {
             (1..=args.len() / 2).map(|number| format!("lock{number}")).collect()
         }

@@ -17,19 +17,14 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::owner::OwnerKey;
 use crate::driver::Shared;
-use crate::engine::event::Answer;
-use crate::engine::event::Event;
 use crate::engine::event::Wait;
 use crate::locks::guard::Guard;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
 use crate::locks::lock::Terms;
-use crate::locks::lock::unexpected;
+use crate::locks::lock::random_pause;
 use crate::locks::multi::LockMember;
 use crate::locks::multi::first_lost;
-
-/// The longest pause before a new start, in milliseconds.
-const LONGEST_PAUSE: u64 = 100;
 
 /// One call that wants all members.
 pub(super) struct Acquisition<'a> {
@@ -154,7 +149,7 @@ impl<'a> Acquisition<'a> {
         asked: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let Some(left) = self.left().filter(|left| !left.is_zero()) else { return asked.await };
-        match select(pin!(asked), pin!(self.sleep(left))).await {
+        match select(pin!(asked), pin!(client(&self.members).sleep(left))).await {
             Either::Left((answer, _)) => answer,
             Either::Right((slept, _)) => slept.and_then(|()| Err(self.no_answer(wanted))),
         }
@@ -266,18 +261,8 @@ impl<'a> Acquisition<'a> {
 
     /// Lets others go first, for a random time.
     async fn pause(&self) -> Result<()> {
-        let random = uuid::Uuid::new_v4().as_u64_pair().0 % LONGEST_PAUSE;
-        let length = Duration::from_millis(1 + random);
-        self.sleep(self.left().map_or(length, |left| left.min(length))).await
-    }
-
-    /// Needs no timer of the caller's executor.
-    async fn sleep(&self, length: Duration) -> Result<()> {
-        let shared = client(&self.members);
-        match shared.ask_cancellable(|request| Event::Pause { length, request }).await {
-            Answer::Done => Ok(()),
-            answer => Err(unexpected(answer)),
-        }
+        let length = random_pause();
+        client(&self.members).sleep(self.left().map_or(length, |left| left.min(length))).await
     }
 }
 

@@ -439,7 +439,9 @@ impl Checker {
                 };
                 let limit = match ask.wait {
                     Some(Wait::For(wait)) if !wait.is_zero() => wait,
-                    Some(Wait::For(_) | Wait::Once | Wait::Lead) => self.plan.command_timeout,
+                    Some(Wait::For(_) | Wait::Once | Wait::Within(_) | Wait::Lead) => {
+                        self.plan.command_timeout
+                    }
                     Some(Wait::Forever) | None => continue,
                 };
                 let late = now.since(told.plus(limit).max(client.thawed));

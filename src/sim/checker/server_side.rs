@@ -579,6 +579,7 @@ pub(super) fn own_fields(command: &Command) -> Vec<&str> {
         | Command::Permissions(_)
         | Command::Operate(_)
         | Command::Count { .. }
-        | Command::Inspect { .. } => Vec::new(),
+        | Command::Inspect { .. }
+        | Command::Raise { .. } => Vec::new(),
     }
 }

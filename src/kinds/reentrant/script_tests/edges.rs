@@ -429,6 +429,13 @@ const REFUSALS: &[Refusal] = &[
         "lock={data:x}@5",
         "ch=0",
     ),
+    ("lock={a:1}@5", "raise a 12", "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("", "raise a 12", "HGET", "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "raise a 12", "HGET", "0 T", "=", ""),
+    ("fence=7 lock={a:1}@5", "raise a 12", "GET", "! NOPERM no (GET)", "=", ""),
+    ("lock={a:1}@5", "raise a 12", "GET", "! NOPERM no (GET)", "=", ""),
+    ("fence=[1] lock={a:1}@5", "raise a 12", "GET", "-4 T 5", "=", ""),
+    ("fence=7 lock={a:1}@5", "raise a 12", "SET", "! NOPERM no", "=", ""),
     (
         "lock={a:1}@5",
         "force_release a soon ch PUBLISH client",

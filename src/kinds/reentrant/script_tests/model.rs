@@ -102,6 +102,7 @@ impl Model<'_> {
                 return self.hand_off(from, &to, line_first, late);
             }
             Request::Inspect { lock } => self.inspect(lock),
+            Request::Raise { lock, fence, field, token } => self.raise(lock, fence, field, token),
             Request::Force { lock, expected, announce, client_channel, .. } => {
                 self.force_release(lock, expected, announce, client_channel)
             }
@@ -343,6 +344,24 @@ impl Model<'_> {
             _ => vec![String::new(), String::new()],
         };
         Answer { texts, ..answer(1, &[pttl, i64::try_from(fields.len()).unwrap()]) }
+    }
+
+    fn raise(&mut self, lock: &str, fence: &str, field: &str, token: i64) -> Answer {
+        if self.find(lock, field) != Found::Own {
+            return answer(0, &[]);
+        }
+        let last = match self.keys.get(fence).map(|key| &key.value) {
+            None => 0,
+            Some(Stored::Text(text)) => match number(text, 0, TOKEN_END - 2) {
+                Some(last) => last,
+                None => return answer(-4, &[5]),
+            },
+            Some(_) => return answer(-4, &[5]),
+        };
+        if last < token {
+            self.store_token(fence, token);
+        }
+        answer(1, &[])
     }
 
     fn force_release(

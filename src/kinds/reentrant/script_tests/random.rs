@@ -90,13 +90,15 @@ pub(super) const PLANTS: &[&str] = &[
     "fence={a:1}@3",
 ];
 
+const TOKENS: &[&str] = &["1", "7", "12", "0x10", "9000000000000001", "9007199254740990", "0", ""];
+
 pub(super) fn call(random: &mut Random) -> String {
     let field = random.pick(FIELDS);
     let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
     let (channel, verb) = (random.pick(CHANNELS), random.pick(VERBS));
     // Most calls name the line.
     let line = random.pick(&["+", "+", ""]);
-    match random.below(12) {
+    match random.below(13) {
         0..=2 => {
             let (count, mode) = (random.pick(COUNTS), random.pick(MODES));
             let (ticket, hears) = (random.pick(TICKETS), random.pick(HEARS));
@@ -118,6 +120,7 @@ pub(super) fn call(random: &mut Random) -> String {
             format!("{line}hand_off {field} {to} {lease} {deadline} {channel} {verb} {flags}")
         }
         8 => "inspect".to_owned(),
+        12 => format!("raise {field} {}", random.pick(TOKENS)),
         11 => format!("{line}release_at {field} {deadline} {lease} {channel} {verb}"),
         9 => {
             format!(
@@ -194,6 +197,9 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
         "",
     ),
     ("force_release", r#"redis.pcall("PUBLISH", client_channel, lock)"#, "1"),
+    ("raise", r#"mine == "0""#, "false"),
+    ("raise", "not last or last < token", "true"),
+    ("raise", r#"redis.call("SET", fence, token)"#, "token = last"),
     (
         "inspect",
         r#"if redis.call("HEXISTS", lock, "mode") == 1 then return {3, now, pttl} end"#,

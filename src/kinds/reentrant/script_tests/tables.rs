@@ -368,6 +368,31 @@ pub(super) const INSPECT: &[Row] = &[
     ("lock=[x]", "inspect", "2 T -1 list", "=", ""),
 ];
 
+pub(super) const RAISE: &[Row] = &[
+    ("lock={a:3}@5", "raise a 12", "1 T", "fence=12 lock={a:3}@5", ""),
+    ("fence=11 lock={a:1}@5", "raise a 12", "1 T", "fence=12 lock={a:1}@5", ""),
+    ("fence=12 lock={a:1}@5", "raise a 12", "1 T", "=", ""),
+    ("fence=13 lock={a:1}@5", "raise a 12", "1 T", "=", ""),
+    ("fence=0 lock={a:1}@5", "raise a 1", "1 T", "fence=1 lock={a:1}@5", ""),
+    ("lock={a:1}@5", "raise a 9007199254740990", "1 T", "fence=9007199254740990 lock={a:1}@5", ""),
+    ("fence=9007199254740990 lock={a:1}@5", "raise a 12", "1 T", "=", ""),
+    // Only a hold may raise it.
+    ("", "raise a 12", "0 T", "=", ""),
+    ("fence=7", "raise a 12", "0 T", "=", ""),
+    ("fence=7 lock={a:0}@1.5s", "raise a 12", "0 T", "=", ""),
+    ("fence=7 lock={b:1}@5", "raise a 12", "0 T", "=", ""),
+    ("fence=7 lock={a:0,b:1}@5", "raise b 12", "1 T", "fence=12 lock={a:0,b:1}@5", ""),
+    ("fence=7 lock=text@5", "raise a 12", "0 T", "=", ""),
+    ("fence=7 lock=[x]", "raise a 12", "0 T", "=", ""),
+    // A counter that is no number.
+    ("fence=word lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
+    ("fence=-1 lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
+    ("fence=1.5 lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
+    ("fence=9007199254740991 lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
+    ("fence=[1] lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
+    ("fence={a:1} lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
+];
+
 pub(super) const FORCE_RELEASE: &[Row] = &[
     ("", "force_release a soon ch PUBLISH client", "0 T", "=", ""),
     (
@@ -422,6 +447,7 @@ const BAD: &[(&str, &[&[&str]])] = &[
     ("release_many PUBLISH a ch", &[VERBS, &["~"], &["~"]]),
     ("release_many PUBLISH a ch b ch", &[VERBS, &["~"], &["~"], &["~"], &["~"]]),
     ("release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
+    ("raise a 12", &[&["~"], TOKENS]),
     ("renew soon a 9M", &[DEADLINES, &["~"], LEASES]),
     ("renew soon a 9M b 9M", &[DEADLINES, &["~"], LEASES, &["~"], LEASES]),
     (
@@ -439,6 +465,7 @@ const MODES: &[&str] = &["~", "Try", "wait"];
 const FLAGS: &[&str] = &["~", "2", "00", "true"];
 const LEASES: &[&str] = &["0", "-1", "86400001", "1.5", "x", "~", "nan", "inf"];
 const DEADLINES: &[&str] = &["-1", "1.5", "9007199254740992", "x", "~", "nan", "inf"];
+const TOKENS: &[&str] = &["0", "-1", "9007199254740991", "1.5", "x", "~", "nan", "inf"];
 const VERBS: &[&str] = &["~", "publish", "DEL"];
 
 /// A foreign value under the key is never touched, whatever is asked of it.
@@ -671,6 +698,7 @@ pub(super) const ALL: &[(&str, &[Row])] = &[
     ("renew", RENEW),
     ("hand_off", HAND_OFF),
     ("inspect", INSPECT),
+    ("raise", RAISE),
     ("force_release", FORCE_RELEASE),
     ("acquire", line::ACQUIRE),
     ("release", line::RELEASE),

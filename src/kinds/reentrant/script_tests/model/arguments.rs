@@ -80,6 +80,12 @@ pub(super) enum Request<'a> {
     Inspect {
         lock: &'a str,
     },
+    Raise {
+        lock: &'a str,
+        fence: &'a str,
+        field: &'a str,
+        token: i64,
+    },
     Force {
         lock: &'a str,
         expected: &'a str,
@@ -99,7 +105,8 @@ impl Request<'_> {
             Self::Release { .. }
             | Self::ReleaseMany(_)
             | Self::ReleaseAt { .. }
-            | Self::Inspect { .. } => None,
+            | Self::Inspect { .. }
+            | Self::Raise { .. } => None,
         }
     }
 }
@@ -202,6 +209,12 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
         }
         "hand_off" => hand_off(call)?,
         "inspect" => Request::Inspect { lock },
+        "raise" => Request::Raise {
+            lock,
+            fence: key(1).unwrap_or_default(),
+            field: args.text(1)?,
+            token: args.number(2, 1, LARGEST - 1)?,
+        },
         "force_release" => Request::Force {
             lock,
             expected: args.text(1)?,
