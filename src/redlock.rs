@@ -13,11 +13,11 @@ use crate::client::preflight::PreflightReport;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
 use crate::locks::lock::unless_lost;
-use crate::redlock::acquisition::Acquisition;
+use crate::redlock::acquisition::MajorityAcquisition;
 use crate::redlock::guard::RedlockGuard;
-use crate::redlock::servers::Server;
-use crate::redlock::servers::Servers;
-use crate::redlock::servers::Standing;
+use crate::redlock::servers::RedlockServers;
+use crate::redlock::servers::Vote;
+use crate::redlock::servers::Voter;
 use crate::settings::config::Topology;
 
 mod acquisition;
@@ -117,7 +117,7 @@ const FEWEST_SERVERS: usize = 3;
 /// Redisson's `RedissonRedLock` over all of them, exclude and are excluded.
 #[derive(Clone)]
 pub struct Redlock {
-    servers: Arc<Servers>,
+    servers: Arc<RedlockServers>,
 }
 
 /// What a [`Redlock`] is made of.
@@ -196,8 +196,8 @@ impl RedlockBuilder {
         let label = |client: &LockClient| client.shared().config().deployment.clone();
         clients.sort_by_key(label);
         check(&clients)?;
-        let all = clients.into_iter().map(Server::new).collect();
-        let servers = Servers { all, longest, attempt_limit: self.attempt_limit };
+        let all = clients.into_iter().map(Voter::new).collect();
+        let servers = RedlockServers { all, longest, attempt_limit: self.attempt_limit };
         servers.check_different()?;
         Ok(Redlock { servers: Arc::new(servers) })
     }
@@ -336,7 +336,7 @@ impl Redlock {
         name: impl AsRef<str>,
         options: LockOptions,
     ) -> Result<Result<RedlockGuard, NotAcquired>> {
-        Acquisition::begin(&self.servers, name.as_ref(), options)?.run().await
+        MajorityAcquisition::begin(&self.servers, name.as_ref(), options)?.run().await
     }
 
     /// Takes the lock, runs `work` for as long as it is held, releases it, and returns what `work`
@@ -363,12 +363,12 @@ impl Redlock {
     /// Which servers count, and why the others do not, in the order of their labels. No I/O: it is
     /// what the clients know.
     pub fn status(&self) -> Vec<RedlockServer> {
-        let status = |server: &Server| {
+        let status = |server: &Voter| {
             let link = server.client.links().into_iter().next();
             let is_connected = link.as_ref().is_some_and(|link| link.is_connected);
             let quarantine = match server.standing(self.servers.longest) {
-                Standing::Quarantine(left) => Some(left),
-                Standing::Counts | Standing::Unknown => None,
+                Vote::Quarantine(left) => Some(left),
+                Vote::Counts | Vote::Unknown => None,
             };
             let why_not = match (is_connected, quarantine) {
                 (false, _) => {
@@ -417,7 +417,7 @@ impl Redlock {
 
 impl fmt::Debug for Redlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let labels = self.servers.all.iter().map(Server::label);
+        let labels = self.servers.all.iter().map(Voter::label);
         f.debug_struct("Redlock").field("servers", &labels.collect::<Vec<_>>()).finish()
     }
 }

@@ -120,12 +120,12 @@ pub(crate) struct LinkState {
     pub(crate) reconnects: u64,
     pub(crate) trouble: Option<String>,
     /// `None` before the first connection.
-    pub(crate) process: Option<ProcessState>,
+    pub(crate) process: Option<ServerProcess>,
 }
 
 /// Which process of a server a connection led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ProcessState {
+pub(crate) struct ServerProcess {
     /// Every start has another one. Empty if it is not known.
     pub(crate) run_id: String,
     pub(crate) at: Moment,
@@ -133,7 +133,7 @@ pub(crate) struct ProcessState {
     pub(crate) uptime: Duration,
 }
 
-impl ProcessState {
+impl ServerProcess {
     /// For how long it has been there, at least.
     pub(crate) fn age(&self, now: Moment) -> Duration {
         self.uptime + now.since(self.at)
@@ -143,7 +143,7 @@ impl ProcessState {
 impl Counters {
     /// The process that the last connection led to, of a client with one server; and whether the
     /// connection is there.
-    pub(crate) fn process(&self) -> Option<(ProcessState, bool)> {
+    pub(crate) fn process(&self) -> Option<(ServerProcess, bool)> {
         let links = self.lock_links();
         let link = links.first()?;
         Some((link.process.clone()?, link.is_connected))

@@ -10,7 +10,7 @@ use crate::backend::ServerInfo;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
 use crate::base::stats::LinkState;
-use crate::base::stats::ProcessState;
+use crate::base::stats::ServerProcess;
 use crate::engine::server_clock::ServerClock;
 use crate::kinds::command::ServerTime;
 use crate::settings::config::Sharding;
@@ -53,10 +53,10 @@ impl Server {
     }
 
     /// Which process it was at the last connection, and for how long that had been there.
-    fn process(&self) -> Option<ProcessState> {
+    fn process(&self) -> Option<ServerProcess> {
         let (at, uptime) = self.uptime;
         let run_id = self.info.as_ref()?.run_id.clone();
-        Some(ProcessState { run_id, at, uptime })
+        Some(ServerProcess { run_id, at, uptime })
     }
 
     /// Since when it has been up or down; before the first connection, since the first failure.

@@ -27,15 +27,15 @@ use crate::redlock::gather::within;
 use crate::redlock::guard::RedlockGuard;
 use crate::redlock::held::Held;
 use crate::redlock::held::keep;
-use crate::redlock::servers::Servers;
-use crate::redlock::servers::Standing;
+use crate::redlock::servers::RedlockServers;
+use crate::redlock::servers::Vote;
 
 /// The longest sleep of who waits for a server that does not count yet.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 /// One call that wants a majority.
-pub(super) struct Acquisition<'a> {
-    servers: &'a Arc<Servers>,
+pub(super) struct MajorityAcquisition<'a> {
+    servers: &'a Arc<RedlockServers>,
     /// The lock on each server, in their order.
     locks: Vec<Lock>,
     terms: Terms,
@@ -48,7 +48,7 @@ pub(super) struct Acquisition<'a> {
 type Guards = Vec<Option<Guard>>;
 
 /// What came of one round.
-enum Round {
+enum MajorityRound {
     Taken(Guards),
     Failed(Tally),
 }
@@ -77,10 +77,10 @@ impl Tally {
     }
 }
 
-impl<'a> Acquisition<'a> {
+impl<'a> MajorityAcquisition<'a> {
     /// Checks the options.
     pub(super) fn begin(
-        servers: &'a Arc<Servers>,
+        servers: &'a Arc<RedlockServers>,
         name: &str,
         options: LockOptions,
     ) -> Result<Self> {
@@ -112,11 +112,11 @@ impl<'a> Acquisition<'a> {
         loop {
             self.servers.check_different()?;
             let tally = match round {
-                Round::Taken(guards) => match self.settle(guards).await? {
+                MajorityRound::Taken(guards) => match self.settle(guards).await? {
                     Some(guard) => return Ok(Ok(guard)),
                     None => Tally { answered: self.servers.needed(), ..Tally::default() },
                 },
-                Round::Failed(tally) => tally,
+                MajorityRound::Failed(tally) => tally,
             };
             if let Some(end) = self.is_over(&tally, &mut well_at)? {
                 return Ok(Err(end));
@@ -167,10 +167,10 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Asks all servers at once.
-    async fn at_once(&self) -> Result<Round> {
+    async fn at_once(&self) -> Result<MajorityRound> {
         let (mut tally, places) = self.survey();
         if places.len() < self.servers.needed() {
-            return Ok(Round::Failed(tally));
+            return Ok(MajorityRound::Failed(tally));
         }
         tally.answered = 0;
         let mut guards = self.nothing();
@@ -200,41 +200,41 @@ impl<'a> Acquisition<'a> {
         let (mut tally, mut places) = (Tally::default(), Vec::with_capacity(self.locks.len()));
         for place in 0..self.locks.len() {
             match self.servers.standing(place) {
-                Standing::Quarantine(left) => tally.quarantined.push(left),
-                Standing::Counts | Standing::Unknown => places.push(place),
+                Vote::Quarantine(left) => tally.quarantined.push(left),
+                Vote::Counts | Vote::Unknown => places.push(place),
             }
         }
         tally.answered = places.len();
         (tally, places)
     }
 
-    fn round(&self, guards: Guards, tally: Tally, overtakes: bool) -> Round {
+    fn round(&self, guards: Guards, tally: Tally, overtakes: bool) -> MajorityRound {
         let granted = guards.iter().flatten().filter(|guard| guard.is_held()).count();
         if granted >= self.servers.needed() && !overtakes {
-            Round::Taken(guards)
+            MajorityRound::Taken(guards)
         } else {
             // The guards are dropped, and so released, before anything else is asked for.
-            Round::Failed(tally)
+            MajorityRound::Failed(tally)
         }
     }
 
     /// Takes a grant in if its server counts now that the grant is there.
     fn note_grant(&self, place: usize, guard: Guard, guards: &mut Guards, tally: &mut Tally) {
         match self.servers.standing(place) {
-            Standing::Counts => {
+            Vote::Counts => {
                 tally.answered += 1;
                 guards[place] = Some(guard);
             }
-            Standing::Quarantine(left) => tally.quarantined.push(left),
-            Standing::Unknown => {}
+            Vote::Quarantine(left) => tally.quarantined.push(left),
+            Vote::Unknown => {}
         }
     }
 
     /// Takes one server after the other.
-    async fn in_order(&self) -> Result<Round> {
+    async fn in_order(&self) -> Result<MajorityRound> {
         let (mut tally, places) = self.survey();
         if places.len() < self.servers.needed() {
-            return Ok(Round::Failed(tally));
+            return Ok(MajorityRound::Failed(tally));
         }
         tally.answered = 0;
         let mut guards = self.nothing();

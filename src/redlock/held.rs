@@ -21,15 +21,15 @@ use crate::locks::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::lock::Terms;
 use crate::redlock::gather::within;
-use crate::redlock::servers::Servers;
-use crate::redlock::servers::Standing;
+use crate::redlock::servers::RedlockServers;
+use crate::redlock::servers::Vote;
 
 /// What a guard and its keeper share.
 pub(super) struct Held {
     pub(super) majority: Arc<Majority>,
     /// By the places of the servers. `None`: the lock is released.
     guards: Mutex<Option<Vec<Option<Guard>>>>,
-    servers: Arc<Servers>,
+    servers: Arc<RedlockServers>,
     locks: Vec<Lock>,
     terms: Terms,
     /// When `max_hold` is over.
@@ -40,7 +40,7 @@ impl Held {
     pub(super) fn new(
         majority: Arc<Majority>,
         guards: Vec<Option<Guard>>,
-        servers: Arc<Servers>,
+        servers: Arc<RedlockServers>,
         locks: Vec<Lock>,
         terms: Terms,
     ) -> Arc<Self> {
@@ -153,7 +153,7 @@ async fn mend(held: &Arc<Held>) {
 
 async fn mend_at(held: &Held, place: usize) {
     let server = &held.servers.all[place];
-    if held.servers.standing(place) != Standing::Counts {
+    if held.servers.standing(place) != Vote::Counts {
         return;
     }
     let limit = held.servers.limit_of(server, held.terms.lease.length());
@@ -169,7 +169,7 @@ async fn mend_at(held: &Held, place: usize) {
         }
     };
     let is_raised = within(server.client.shared(), limit, guard.raise(token)).await;
-    let counts = held.servers.standing(place) == Standing::Counts;
+    let counts = held.servers.standing(place) == Vote::Counts;
     if is_raised == Some(true) && counts && !held.majority.has(place, held.first().now()) {
         held.majority.put(place, Arc::clone(guard.cell()));
     }

@@ -8,22 +8,22 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::lease::LeaseMs;
 use crate::base::majority::majority_of;
-use crate::base::stats::ProcessState;
+use crate::base::stats::ServerProcess;
 use crate::client::LockClient;
 
 /// The shortest default limit of an attempt.
 const LEAST_LIMIT: Duration = Duration::from_millis(10);
 
 /// The servers in the order in which all clients take them.
-pub(super) struct Servers {
-    pub(super) all: Vec<Server>,
+pub(super) struct RedlockServers {
+    pub(super) all: Vec<Voter>,
     /// No lease of any client is longer.
     pub(super) longest: LeaseMs,
     /// The limit of one attempt, if the user has set one.
     pub(super) attempt_limit: Option<Duration>,
 }
 
-pub(super) struct Server {
+pub(super) struct Voter {
     pub(super) client: LockClient,
     /// The start of its process for which the user has said that nothing can be held.
     fresh: Mutex<Option<String>>,
@@ -31,7 +31,7 @@ pub(super) struct Server {
 
 /// Whether a server counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Vote {
     Counts,
     /// It was started so short a time ago that it may have forgotten holds; for how long still.
     Quarantine(Duration),
@@ -39,23 +39,23 @@ pub(super) enum Standing {
     Unknown,
 }
 
-impl Server {
+impl Voter {
     pub(super) fn new(client: LockClient) -> Self {
         Self { client, fresh: Mutex::new(None) }
     }
 
     /// Whether the process that the last connection led to counts.
-    pub(super) fn standing(&self, longest: LeaseMs) -> Standing {
+    pub(super) fn standing(&self, longest: LeaseMs) -> Vote {
         let shared = self.client.shared();
-        let Some((process, _)) = shared.counters().process() else { return Standing::Unknown };
+        let Some((process, _)) = shared.counters().process() else { return Vote::Unknown };
         if self.is_fresh(&process) {
-            return Standing::Counts;
+            return Vote::Counts;
         }
         let left = longest.longest().saturating_sub(process.age(shared.now()));
-        if left.is_zero() { Standing::Counts } else { Standing::Quarantine(left) }
+        if left.is_zero() { Vote::Counts } else { Vote::Quarantine(left) }
     }
 
-    fn is_fresh(&self, process: &ProcessState) -> bool {
+    fn is_fresh(&self, process: &ServerProcess) -> bool {
         let fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         !process.run_id.is_empty() && fresh.as_ref() == Some(&process.run_id)
     }
@@ -83,13 +83,13 @@ impl Server {
     }
 }
 
-impl Servers {
+impl RedlockServers {
     pub(super) fn needed(&self) -> usize {
         majority_of(self.all.len())
     }
 
     /// How long one attempt at one server may take.
-    pub(super) fn limit_of(&self, server: &Server, lease: LeaseMs) -> Duration {
+    pub(super) fn limit_of(&self, server: &Voter, lease: LeaseMs) -> Duration {
         let most = server.client.shared().config().command_timeout;
         let usual = (lease.duration() / 50).max(LEAST_LIMIT);
         self.attempt_limit.unwrap_or(usual).min(most)
@@ -97,20 +97,20 @@ impl Servers {
 
     /// How many have a connection.
     pub(super) fn connected(&self) -> usize {
-        let is_connected = |server: &&Server| {
+        let is_connected = |server: &&Voter| {
             let process = server.client.shared().counters().process();
             process.is_some_and(|(_, is_connected)| is_connected)
         };
         self.all.iter().filter(is_connected).count()
     }
 
-    pub(super) fn standing(&self, place: usize) -> Standing {
+    pub(super) fn standing(&self, place: usize) -> Vote {
         self.all[place].standing(self.longest)
     }
 
     /// An error if two of the addresses lead to the same server.
     pub(super) fn check_different(&self) -> Result<()> {
-        let mut known: Vec<(String, &Server)> = Vec::with_capacity(self.all.len());
+        let mut known: Vec<(String, &Voter)> = Vec::with_capacity(self.all.len());
         for server in &self.all {
             let Some(run_id) = server.run_id() else { continue };
             if let Some((_, other)) = known.iter().find(|(known, _)| *known == run_id) {
