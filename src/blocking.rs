@@ -89,6 +89,7 @@
 //! [`Driver::Thread`]: crate::Driver::Thread
 
 mod client;
+mod fair;
 mod guard;
 mod latch;
 mod loss_signal;
@@ -102,6 +103,7 @@ mod single_flight;
 mod wait;
 
 pub use client::LockClient;
+pub use fair::FairLock;
 pub use guard::Guard;
 pub use guard::ReentrantGuard;
 pub use latch::CountDownLatch;

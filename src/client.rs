@@ -31,6 +31,8 @@ use crate::client::preflight::preflight;
 use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::locks::fair;
+use crate::locks::fair::FairLock;
 use crate::locks::latch::CountDownLatch;
 use crate::locks::lock::Lock;
 use crate::locks::lock::unexpected;
@@ -148,6 +150,21 @@ impl LockClient {
     /// The lock of that name, after the prefix.
     pub(crate) fn lock_of(&self, name: &str) -> Result<Lock> {
         Lock::new(&self.prefix.before(name), &self.shared)
+    }
+
+    /// The fair lock of that name: granted in the order of arrival, over all clients. Nothing is
+    /// sent; call this wherever you need the lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`reentrant_lock`](Self::reentrant_lock). [`Error::InvalidOption`] in the profile
+    /// [`Redisson`](crate::WireProfile::Redisson), which has no fair lock.
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> Result<FairLock> {
+        Ok(FairLock::new(self.fair_lock_of(name.as_ref())?))
+    }
+
+    pub(crate) fn fair_lock_of(&self, name: &str) -> Result<Lock> {
+        fair::lock_of(LockName::new(&self.prefix.before(name))?, &self.shared)
     }
 
     /// The single flight of that name: of many callers that want a value, in this process and in
@@ -369,6 +386,33 @@ impl LockClient {
     pub async fn preflight_semaphore(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
         let name = self.semaphore_name(name.as_ref())?;
         preflight(&self.shared, &name, self.topology).await
+    }
+
+    /// Checks the same for the [fair lock](crate::FairLock) of that name, with its scripts and keys.
+    ///
+    /// It does not disturb a lock that is in use: the key of the name is only read, and its channel
+    /// only subscribed. The scripts run on another name that begins with this one, and their effects
+    /// are undone.
+    ///
+    /// # Errors
+    ///
+    /// As [`fair_lock`](Self::fair_lock), and [`Error::Closed`] after a shutdown or in a forked child.
+    /// Everything that is wrong with the server is a finding in the report.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the check. The keys under its own name are gone after 12 s.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let report = client.preflight_fair_lock("orders:42").await?;
+    /// assert!(report.is_usable(), "{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preflight_fair_lock(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        let lock = self.fair_lock_of(name.as_ref())?;
+        preflight(&self.shared, lock.lock_name(), self.topology).await
     }
 
     /// Checks the same for the [read-write lock](crate::RwLock) of that name, with the scripts, keys

@@ -32,6 +32,7 @@ macro_rules! script {
 mod calls;
 pub(crate) mod command;
 pub(crate) mod conflict;
+pub(crate) mod fair;
 pub(crate) mod latch;
 pub(crate) mod operation;
 #[cfg(all(test, repository))]
@@ -75,6 +76,7 @@ impl Kind {
     pub(crate) fn scripts(self) -> Option<&'static Scripts> {
         match self {
             Self::Reentrant => Some(&reentrant::SCRIPTS),
+            Self::Fair => Some(&fair::SCRIPTS),
             Self::CountDownLatch | Self::ReadWrite => None,
             Self::Semaphore | Self::PermitExpirable => None,
             #[cfg(all(test, repository))]
@@ -87,7 +89,7 @@ impl Kind {
     pub(crate) fn admits(self, beside: Share, wanted: Share) -> bool {
         let taken = beside.plus(self.taken_by(wanted));
         match self {
-            Self::Reentrant => taken.exclusive <= 1,
+            Self::Reentrant | Self::Fair => taken.exclusive <= 1,
             Self::CountDownLatch => false,
             Self::ReadWrite => taken.exclusive == 0 || (taken.exclusive == 1 && taken.shared == 0),
             // Somebody may have set another number: only the server knows.
@@ -101,7 +103,7 @@ impl Kind {
     pub(crate) fn taken_by(self, share: Share) -> Share {
         match self {
             // One place, however often its owner has it.
-            Self::Reentrant => Share::exclusive(share.exclusive.min(1)),
+            Self::Reentrant | Self::Fair => Share::exclusive(share.exclusive.min(1)),
             Self::CountDownLatch => Share::NOTHING,
             Self::ReadWrite if share.exclusive > 0 => Share::ONE,
             Self::ReadWrite => Share { exclusive: 0, shared: share.shared.min(1) },
@@ -115,7 +117,7 @@ impl Kind {
     pub(crate) fn hands_off(self) -> bool {
         match self {
             Self::Reentrant => true,
-            Self::CountDownLatch | Self::ReadWrite => false,
+            Self::Fair | Self::CountDownLatch | Self::ReadWrite => false,
             Self::Semaphore | Self::PermitExpirable => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
@@ -125,7 +127,7 @@ impl Kind {
     /// Whether its waiters stand in a line that the server keeps.
     pub(crate) fn has_line(self, profile: WireProfile) -> bool {
         match self {
-            Self::Reentrant | Self::ReadWrite | Self::Semaphore => profile.has_lines(),
+            Self::Reentrant | Self::Fair | Self::ReadWrite | Self::Semaphore => profile.has_lines(),
             Self::CountDownLatch | Self::PermitExpirable => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
@@ -136,10 +138,38 @@ impl Kind {
     /// a client tries at a time.
     pub(crate) fn waits_per_owner(self) -> bool {
         match self {
-            Self::ReadWrite | Self::Semaphore | Self::PermitExpirable => true,
+            Self::Fair | Self::ReadWrite | Self::Semaphore | Self::PermitExpirable => true,
             Self::Reentrant | Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
+        }
+    }
+
+    /// Whether it keeps, beside the line, which clients let a reservation run out. Where the line's key
+    /// is named, that of these marks is named behind it.
+    pub(crate) fn has_marks(self) -> bool {
+        self == Self::Fair
+    }
+
+    /// Whether one poll is for all places that a client has in the line: it names the others, and is
+    /// told which of them are not there any more.
+    pub(crate) fn polls_together(self) -> bool {
+        self == Self::Fair
+    }
+
+    /// Whether the removal of what a dead hold id has left tells the ticket of its place. As long as a
+    /// waiter knows none, it waits for that answer: an attempt without one may have taken a place.
+    pub(crate) fn undo_tells_ticket(self) -> bool {
+        self == Self::Fair
+    }
+
+    /// The kind that has the same keys and is another in this client: their waiters would not see each
+    /// other.
+    pub(crate) fn shares_keys_with(self) -> Option<Self> {
+        match self {
+            Self::Reentrant => Some(Self::Fair),
+            Self::Fair => Some(Self::Reentrant),
+            _ => None,
         }
     }
 
@@ -200,7 +230,7 @@ impl Kind {
     /// How many fields the hash of its key has at most; a hold may have more than one.
     pub(crate) fn most_fields(self) -> i64 {
         match self {
-            Self::Reentrant => 1,
+            Self::Reentrant | Self::Fair => 1,
             Self::CountDownLatch => 2,
             Self::ReadWrite => i64::MAX,
             // What kind it is, and the number.

@@ -120,7 +120,8 @@
 //! | without async code (feature `blocking`) | `blocking::ReentrantLock`, whose owner is the thread | `blocking::Mutex` |
 //! | use it for | functions that lock and call each other | everything else |
 //!
-//! Both use the same key, so they exclude each other. Where the work is to compute a value that
+//! Both use the same key, so they exclude each other. A [`FairLock`] is granted strictly in the order
+//! in which its callers arrived, over all clients. Where the work is to compute a value that
 //! others only want to have, a [`SingleFlight`] has one caller compute it, while the others wait for
 //! the value and not for the lock, or take the old one. A [`CountDownLatch`] is no lock: whoever
 //! waits for it goes on when others have counted down. Many may read an [`RwLock`] at the same time,
@@ -397,6 +398,7 @@ pub use client::acl::RequiredAcl;
 pub use client::preflight::Finding;
 pub use client::preflight::PreflightReport;
 pub use client::preflight::Severity;
+pub use locks::fair::FairLock;
 pub use locks::guard::Guard;
 pub use locks::latch::CountDownLatch;
 pub use locks::lock::Holder;

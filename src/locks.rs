@@ -1,5 +1,6 @@
 //! What users hold: a file for each type of lock, and the guard.
 
+pub(crate) mod fair;
 pub(crate) mod guard;
 pub(crate) mod latch;
 pub(crate) mod lock;

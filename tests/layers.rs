@@ -34,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["locks::multi", "locks::multi::acquisition"],
     &[
         "locks::mutex",
+        "locks::fair",
         "locks::reentrant",
         "locks::rw_lock",
         "locks::latch",
@@ -55,6 +56,7 @@ const ONLY_IN: &[(&str, &str)] = &[("fred::", "backend/fred"), ("mlua::", "backe
 const NOT_IN_ENGINE: &[&str] = &[
     "Kind::",
     "kinds::reentrant",
+    "kinds::fair",
     "std::time::Instant",
     "SystemTime",
     "tokio::time",

@@ -159,19 +159,25 @@ impl Puppet {
                 None => acquiring,
             });
         }
-        let lock = self.client.reentrant_lock(name)?;
-        let acquiring = async move {
-            let acquired = match plain {
-                None if once => lock.try_lock().await,
-                None => lock.lock().await.map(Ok),
-                Some(options) if once => lock.lock_with(options.wait(Duration::ZERO)).await,
-                Some(options) => lock.lock_with(options).await,
-            };
-            Ok(acquired?.map(Held::Lock))
+        let wanted =
+            if once { Some(plain.unwrap_or_default().wait(Duration::ZERO)) } else { plain };
+        let acquiring: Acquiring = if options.kind.as_deref() == Some("fair") {
+            let lock = self.client.fair_lock(name)?;
+            Box::pin(async move {
+                Ok(lock.lock_with(wanted.unwrap_or_default()).await?.map(Held::Lock))
+            })
+        } else {
+            let lock = self.client.reentrant_lock(name)?;
+            Box::pin(async move {
+                Ok(match wanted {
+                    None => Ok(Held::Lock(lock.lock().await?)),
+                    Some(options) => lock.lock_with(options).await?.map(Held::Lock),
+                })
+            })
         };
         Ok(match &options.owner {
             Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
-            None => Box::pin(acquiring),
+            None => acquiring,
         })
     }
 
@@ -287,6 +293,7 @@ impl Puppet {
         let options = words.options(&["kind", "of", "work_us", "pause_us"])?;
         let lock = match options.kind.as_deref() {
             None | Some("mutex") => Protects::Mutex(self.client.mutex(&name)?),
+            Some("fair") => Protects::Fair(self.client.fair_lock(&name)?),
             Some("read") => Protects::Read(self.client.rw_lock(&name)?),
             Some("write") => Protects::Write(self.client.rw_lock(&name)?),
             Some("multi") => Protects::Multi(self.multi_lock(&name)?),
@@ -395,6 +402,7 @@ impl Puppet {
             Some("kind=latch") => "latch",
             Some("kind=permit") => "permit",
             Some("kind=rw_lock") => "rw_lock",
+            Some("kind=fair") => "fair",
             Some(word) => return Err(Failure::bad(format!("not an option here: {word}"))),
         };
         words.end()?;
@@ -404,6 +412,7 @@ impl Puppet {
                 "latch" => client.preflight_latch(&name).await?,
                 "permit" => client.preflight_semaphore(&name).await?,
                 "rw_lock" => client.preflight_rw_lock(&name).await?,
+                "fair" => client.preflight_fair_lock(&name).await?,
                 _ => client.preflight(&name).await?,
             };
             let finding = |finding: &Finding| {

@@ -5,8 +5,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use redis_reentrant_lock::FairLock;
 use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Mutex;
+use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::RwLock;
 use redis_reentrant_lock::Semaphore;
 use serde_json::Value;
@@ -20,6 +22,7 @@ use crate::output::boot_ns;
 /// The lock of the sections. Those of a reader do not change the counter.
 pub(crate) enum Protects {
     Mutex(Mutex),
+    Fair(FairLock),
     Read(RwLock),
     Write(RwLock),
     Permit(Semaphore),
@@ -30,6 +33,7 @@ impl Protects {
     async fn lock(&self) -> redis_reentrant_lock::Result<Held> {
         Ok(match self {
             Self::Mutex(mutex) => Held::Lock(mutex.lock().await?),
+            Self::Fair(lock) => Held::Lock(Owner::new().scope(lock.lock()).await?),
             Self::Read(lock) => Held::Read(lock.read().await?),
             Self::Write(lock) => Held::Write(lock.write().await?),
             Self::Permit(semaphore) => Held::Permits(semaphore.acquire().await?),

@@ -20,7 +20,7 @@
 //! | command | ends in | |
 //! |---|---|---|
 //! | `ID lock NAME [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | waits, forever or `wait_ms`; `lease_ms` makes the lease a fixed one |
-//! | `ID lock NAME kind=permit of=M [permits=N] …` | granted, denied | N permits (1) of a semaphore that has M; other kinds are `reentrant`, the default, and `mutex` |
+//! | `ID lock NAME kind=permit of=M [permits=N] …` | granted, denied | N permits (1) of a semaphore that has M; other kinds are `reentrant`, the default, `mutex` and `fair` |
 //! | `ID lock NAME kind=read\|write …` | granted, denied | reads or writes a read-write lock |
 //! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
 //! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
@@ -33,13 +33,13 @@
 //! | `ID guard LOCK` | info | `state` (held, suspect, lost), `count`, `token`, `remaining_ms`, `holder`, `reason`; no I/O |
 //! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |
 //! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
-//! | `ID count NAME UNTIL FILE [work_us=N] [pause_us=N] [kind=mutex\|read\|write\|permit] [of=N]` | info | critical sections, see below |
+//! | `ID count NAME UNTIL FILE [work_us=N] [pause_us=N] [kind=mutex\|fair\|read\|write\|permit] [of=N]` | info | critical sections, see below |
 //! | `ID flight NAME FILE [work_ms=N] [fails=1]` | info | a single flight, see below |
 //! | `ID latch NAME set N\|down\|wait\|count` | info | a count-down latch: `count`, as it is afterwards; `set`: whether `set` did |
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
 //! | `ID stats` | info | `counters` and `gauges` |
 //! | `ID ping` | info | `rtt_us` |
-//! | `ID preflight NAME [kind=lock\|latch\|permit\|rw_lock]` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
+//! | `ID preflight NAME [kind=lock\|fair\|latch\|permit\|rw_lock]` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
 //! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
 //! | `ID crash` | | SIGKILL to itself |
 //!

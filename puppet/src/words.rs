@@ -63,7 +63,7 @@ impl<'a> Words<'a> {
                 "lease_ms" => options.lease = Some(millis(key, value)?),
                 "wait_ms" => options.wait = Some(millis(key, value)?),
                 "kind" => match value {
-                    "reentrant" | "mutex" | "read" | "write" | "permit" | "multi" => {
+                    "reentrant" | "mutex" | "fair" | "read" | "write" | "permit" | "multi" => {
                         options.kind = Some(value.to_owned())
                     }
                     _ => return Err(Failure::bad(format!("no such kind: {value}"))),

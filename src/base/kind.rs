@@ -6,6 +6,8 @@
 pub(crate) enum Kind {
     /// Also serves `Mutex`.
     Reentrant,
+    /// The same key, but every waiter has a place of its own in the line.
+    Fair,
     /// It is not held: whoever waits for it only learns that its count is 0.
     CountDownLatch,
     /// Any number of readers, or one writer.

@@ -19,10 +19,11 @@ const FENCE_PREFIX: &str = "redisson_lock_fence:";
 pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
 /// The beginning of the key of those in line that were heard of.
 pub(crate) const HEARD_PREFIX: &str = "redisson_lock_heard";
+pub(crate) const MARKS_PREFIX: &str = "redisson_lock_marks";
 /// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
 /// so.
 const RESERVED: [&str; 5] =
-    [LINE_PREFIX, HEARD_PREFIX, "redisson_lock_marks", "redisson_lock_fence", "redisson_latch_op"];
+    [LINE_PREFIX, HEARD_PREFIX, MARKS_PREFIX, "redisson_lock_fence", "redisson_latch_op"];
 /// In bytes. The prefix is followed by at most five digits in braces.
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
@@ -181,13 +182,22 @@ impl LockName {
         key
     }
 
-    /// The same, appended to a text. As in a channel, a name that contains a brace is not put in
-    /// braces.
+    /// The same, appended to a text.
     pub(crate) fn add_line_key(&self, text: &mut String) {
+        self.add_key_of_line(LINE_PREFIX, text);
+    }
+
+    /// The clients that let a reservation of this name run out, appended to a text.
+    pub(crate) fn add_marks_key(&self, text: &mut String) {
+        self.add_key_of_line(MARKS_PREFIX, text);
+    }
+
+    /// As in a channel, a name that contains a brace is not put in braces.
+    fn add_key_of_line(&self, prefix: &str, text: &mut String) {
         let name = self.as_str();
         let words: &[&str] = match name.contains('{') {
-            true => &[LINE_PREFIX, ":", name],
-            false => &[LINE_PREFIX, "__{", name, "}"],
+            true => &[prefix, ":", name],
+            false => &[prefix, "__{", name, "}"],
         };
         text.extend(words.iter().copied());
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::stats::Link;
 use crate::base::stats::Stats;
+use crate::blocking::fair::FairLock;
 use crate::blocking::latch::CountDownLatch;
 use crate::blocking::mutex::Mutex;
 use crate::blocking::reentrant::ReentrantLock;
@@ -77,6 +78,15 @@ impl LockClient {
     /// As [`LockClient::mutex`](crate::LockClient::mutex).
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
         Ok(Mutex::new(self.0.lock_of(name.as_ref())?))
+    }
+
+    /// The fair lock of that name. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> Result<FairLock> {
+        Ok(FairLock::new(self.0.fair_lock_of(name.as_ref())?))
     }
 
     /// The read-write lock of that name. Nothing is sent.
@@ -154,6 +164,17 @@ impl LockClient {
     /// [`Error::InAsyncTask`](crate::Error::InAsyncTask).
     pub fn preflight(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
         wait("LockClient::preflight", self.0.preflight(name))?
+    }
+
+    /// Checks the same for the semaphore of that name: as
+    /// [`LockClient::preflight_fair_lock`](crate::LockClient::preflight_fair_lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::preflight_fair_lock`](crate::LockClient::preflight_fair_lock), and
+    /// [`Error::InAsyncTask`](crate::Error::InAsyncTask).
+    pub fn preflight_fair_lock(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        wait("LockClient::preflight_fair_lock", self.0.preflight_fair_lock(name))?
     }
 
     /// Checks the same for the semaphore of that name: as

@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::base::name::HEARD_PREFIX;
 use crate::base::name::LINE_PREFIX;
 use crate::base::name::LockName;
+use crate::base::name::MARKS_PREFIX;
 use crate::base::name::WireProfile;
 use crate::base::name::latch_channel_around;
 use crate::settings::config::Sharding;
@@ -40,6 +41,8 @@ const COMMANDS: &[&str] = &[
 ];
 /// What scripts call on the waiting line of a name. There is none in the profile `Redisson`.
 pub(super) const ON_LINE: [&str; 5] = ["zadd", "zrem", "zscore", "zrange", "zcount"];
+/// What scripts call on the marks of a fair lock.
+pub(super) const ON_MARKS: [&str; 3] = ["sismember", "sadd", "srem"];
 /// What scripts call on latches beside that.
 const ON_LATCH: [&str; 3] = ["hmget", "hincrby", "del"];
 const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
@@ -99,6 +102,7 @@ pub struct RequiredAcl {
     latches: bool,
     semaphores: bool,
     rw_locks: bool,
+    fair_locks: bool,
 }
 
 impl RequiredAcl {
@@ -133,6 +137,7 @@ impl RequiredAcl {
             latches: false,
             semaphores: false,
             rw_locks: false,
+            fair_locks: false,
         })
     }
 
@@ -196,6 +201,12 @@ impl RequiredAcl {
         self
     }
 
+    /// Whether the names are those of [fair locks](crate::FairLock), too. Default: no.
+    pub fn fair_locks(mut self, fair_locks: bool) -> Self {
+        self.fair_locks = fair_locks;
+        self
+    }
+
     /// The rules alone, without a user and a password: `~orders:*`, `&redisson_lock__client:*`,
     /// `+evalsha` and so on.
     pub fn rules(&self) -> Vec<String> {
@@ -251,6 +262,9 @@ impl RequiredAcl {
         if self.semaphores && self.profile.has_lines() {
             keys.extend(self.patterns.iter().flat_map(Pattern::heard));
         }
+        if self.fair_locks && self.profile.has_lines() {
+            keys.extend(self.patterns.iter().flat_map(Pattern::marks));
+        }
         if self.rw_locks {
             keys.extend(self.patterns.iter().flat_map(Pattern::readers));
         }
@@ -289,6 +303,9 @@ impl RequiredAcl {
             _ if !self.semaphores => {}
             WireProfile::Native => commands.extend(ON_SEMAPHORE),
             WireProfile::Redisson => commands.extend(ON_SEMAPHORE_OF_REDISSON),
+        }
+        if self.fair_locks && self.profile.has_lines() {
+            commands.extend(ON_MARKS);
         }
         if self.rw_locks {
             commands.extend(ON_RW_LOCK);
@@ -425,6 +442,11 @@ impl Pattern {
     /// The waiting lines of the names.
     fn lines(&self) -> Vec<String> {
         self.spelled(&format!("{LINE_PREFIX}__{{{self}}}"), &format!("{LINE_PREFIX}:"))
+    }
+
+    /// The clients that let a reservation of these names run out.
+    fn marks(&self) -> Vec<String> {
+        self.spelled(&format!("{MARKS_PREFIX}__{{{self}}}"), &format!("{MARKS_PREFIX}:"))
     }
 
     /// Where the outcomes of operations on these names are kept.

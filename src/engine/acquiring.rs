@@ -106,6 +106,13 @@ impl Engine {
         {
             return false;
         }
+        let tells_ticket = name.lock.kind().undo_tells_ticket();
+        if tells_ticket
+            && !name.contest().standing.has_ticket()
+            && !name.contest().dead.iter().all(|id| self.dead_ids.is_answered(*id))
+        {
+            return false;
+        }
         if !self.cx.servers.is_usable(&name.lock) {
             self.cx.ask_clock(self.cx.servers.id_of(&name.lock));
             return false;
@@ -133,9 +140,13 @@ impl Engine {
         let not_after = not_after.shared(latest.since(self.cx.now));
         let to = self.cx.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
-        let Some(command) = self.command_of_attempt(name_id, hold, &waiter, ttl, not_after) else {
+        let Some(mut command) = self.command_of_attempt(name_id, hold, &waiter, ttl, not_after)
+        else {
             return;
         };
+        if cause == Cause::Fallback {
+            self.poll_for_others(name_id, &mut command);
+        }
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.holds.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
@@ -179,6 +190,85 @@ impl Engine {
         let announce = passes_on.then(|| self.announce(Some(name_id), &name));
         let share = waiter.share;
         Some(Command::Acquire { name, field, share, lease, not_after, line, wait, announce, told })
+    }
+
+    /// Of those who wait for themselves, one polls for all: its attempt names the others, and the
+    /// server says whose places are lost.
+    fn poll_for_others(&mut self, name_id: u64, command: &mut Command) {
+        let Command::Acquire { name, told, .. } = command else { return };
+        if !name.kind().polls_together() || !self.hears(name_id) {
+            return;
+        }
+        let fallback = fallback_of(&self.cx.config, name);
+        let mut fields = Vec::new();
+        for other in self.others_in_line(name_id) {
+            let Some(hold) = self.attempted_hold(other).and_then(|id| self.holds.get(&id)) else {
+                continue;
+            };
+            fields.push(self.cx.field_of(hold));
+            if let Some(contest) = self.queues.known_contest(other) {
+                contest.standing.polled(self.cx.now, fallback);
+            }
+            self.queues.touch(other);
+        }
+        *told = fields.into();
+    }
+
+    /// The other records of this client that wait for the same name, and have a place.
+    fn others_in_line(&self, name_id: u64) -> Vec<u64> {
+        let Some(listener) = self.queues.listener_of(name_id).map(|listener| listener.id) else {
+            return Vec::new();
+        };
+        let has_place = |id: &u64| {
+            let other = self.queues.names.get(id);
+            *id != name_id && other.is_some_and(|it| it.contest().standing.has_ticket())
+        };
+        self.queues.listening(listener).into_iter().filter(has_place).collect()
+    }
+
+    /// What an attempt was told about other waiters of this client: for whom the lock is reserved,
+    /// and whose places are lost.
+    ///
+    /// Gives back what is about other clients.
+    fn told_of_others(
+        &mut self,
+        name_id: u64,
+        holder: &str,
+        others: Option<Others>,
+    ) -> Option<Others> {
+        let name = self.queues.names.get(&name_id)?;
+        if !name.lock.kind().polls_together() {
+            return others;
+        }
+        let lost = others.map_or_else(Vec::new, |others| others.fields);
+        let lock = name.lock.clone();
+        let acquiring = |engine: &Self, field: &str| {
+            let (id, _) = engine.hold_of_field(&lock, field)?;
+            let hold = engine.holds.get(&id)?;
+            (hold.state == HoldState::Acquiring).then_some(hold.name_id)
+        };
+        let reserved = acquiring(self, holder).filter(|other| *other != name_id);
+        let lost = lost.iter().filter_map(|field| acquiring(self, field));
+        let woken: Vec<u64> = lost.chain(reserved).collect();
+        for other in woken {
+            self.queues.wake(other);
+        }
+        None
+    }
+
+    /// The poll of this record had no answer: whoever of the others is next polls instead.
+    fn nobody_polled(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
+        let polls = name.contest().trying_because == Cause::Fallback;
+        if !name.lock.kind().polls_together() || !polls {
+            return;
+        }
+        for other in self.others_in_line(name_id) {
+            if let Some(contest) = self.queues.known_contest(other) {
+                contest.standing.not_polled(self.cx.now);
+            }
+            self.queues.touch(other);
+        }
     }
 
     /// Whether the next attempt names the line, and what it says about waiting.
@@ -309,6 +399,9 @@ impl Engine {
         let out_of_time = hurry.is_some() && taker.is_none();
         self.queues.touch(name_id);
         self.holds.unsent.insert(id);
+        if !matches!(outcome, Outcome::Done(_)) {
+            self.nobody_polled(name_id);
+        }
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
                 self.holds.unsent.remove(&id);
@@ -331,6 +424,7 @@ impl Engine {
                 }
                 let is_upgrade = holder.is_empty();
                 let waits = !is_upgrade && !self.is_asked_once(taker);
+                let others = self.told_of_others(name_id, &holder, others);
                 match conflict_of_holder(kind, pttl, &holder).filter(|_| !is_upgrade) {
                     Some(found) => self.on_conflict(id, found),
                     None if self.others_may_be_dead(name_id, waits, others) => {

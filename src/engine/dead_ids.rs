@@ -125,6 +125,11 @@ impl DeadIds {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
     }
 
+    /// Whether a release of the id was answered.
+    pub(super) fn is_answered(&self, id: u64) -> bool {
+        self.dead.get(&id).is_none_or(|dead| dead.answered)
+    }
+
     /// Name and lock of an id, if a release of it can be sent now.
     pub(super) fn to_be_sent(&self, cx: &Context, id: u64) -> Option<(u64, LockName)> {
         let dead = self.dead.get(&id)?;
@@ -227,6 +232,13 @@ impl Engine {
         let CleanupAnswer { name_id, freed, ended, at_once } = answer;
         if at_once {
             return self.send_cleanup(id);
+        }
+        if let Outcome::Done(Reply { body: Body::Release(Released::LeftLine { ticket }), .. }) =
+            outcome
+        {
+            if let Some(contest) = self.queues.known_contest(name_id) {
+                contest.standing.knows(*ticket);
+            }
         }
         if ended {
             if let Some(contest) = self.queues.known_contest(name_id) {

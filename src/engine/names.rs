@@ -1,6 +1,7 @@
 //! The lock names in use, by id and by name. Where each owner waits for itself, each has a record of
 //! its own.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::hash::RandomState;
 use std::ops::Index;
@@ -19,6 +20,8 @@ pub(crate) struct NameTable {
     records: ById<Box<NameRecord>>,
     ids: HashTable<u64>,
     hasher: RandomState,
+    /// How many records of single owners there are of a name that may have a twin.
+    per_owner: BTreeMap<LockName, usize>,
 }
 
 impl NameTable {
@@ -44,6 +47,18 @@ impl NameTable {
         self.id_of(lock, None).and_then(|id| self.get(&id))
     }
 
+    /// Whether the name is in use with another kind that has the same keys.
+    pub(crate) fn has_twin(&self, lock: &LockName) -> bool {
+        let Some(kind) = lock.kind().shares_keys_with() else { return false };
+        if kind.waits_per_owner() {
+            // Mostly there is no such name at all.
+            return !self.per_owner.is_empty()
+                && self.per_owner.contains_key(&lock.clone().of_kind(kind));
+        }
+        let twin = self.find(&lock.clone().of_kind(kind));
+        twin.is_some_and(|name| name.hold.is_some() || name.has_waiters())
+    }
+
     fn hash(&self, lock: &LockName, owner: Option<OwnerKey>) -> u64 {
         hash(&self.hasher, lock, owner)
     }
@@ -51,6 +66,9 @@ impl NameTable {
     /// Adds a name that is not in use.
     pub(crate) fn add(&mut self, name: NameRecord) {
         let (hash, id) = (self.hash(&name.lock, name.owner), name.id);
+        if name.owner.is_some() && name.lock.kind().shares_keys_with().is_some() {
+            *self.per_owner.entry(name.lock.clone()).or_default() += 1;
+        }
         self.records.insert(Box::new(name));
         self.ids.insert_unique(hash, id, |id| hash_of(&self.hasher, &self.records[id]));
     }
@@ -60,6 +78,12 @@ impl NameTable {
         if let Ok(place) = self.ids.find_entry(hash_of(&self.hasher, name), |other| other == id) {
             place.remove();
             give_back(&mut self.ids, |id| hash_of(&self.hasher, &self.records[id]));
+        }
+        if let Some(count) = name.owner.and_then(|_| self.per_owner.get_mut(&name.lock)) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_owner.remove(&name.lock);
+            }
         }
         self.records.remove(id);
     }

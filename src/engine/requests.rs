@@ -23,6 +23,10 @@ use crate::engine::waiter::Waiter;
 use crate::engine::waiter::WaiterPlace;
 use crate::kinds::share::Share;
 
+/// What is found under a name that this client uses with another kind of the same keys.
+const SAME_KEYS: &str = "this client uses the name for a fair lock as well as for a plain one; \
+     a plain lock does not queue, so use one kind for a name";
+
 /// Who has waited so long is reported.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 
@@ -40,6 +44,11 @@ impl Engine {
                 Some(hold) if hold.state.is_live() => acquire.owner = hold.owner,
                 _ => return self.cx.fail(request, self.holds.lost_error(from.get())),
             }
+        }
+        if self.queues.names.has_twin(&acquire.name) {
+            let name = acquire.name.to_string();
+            let found = SAME_KEYS.to_owned();
+            return self.cx.fail(request, Error::KeyConflict { name, found });
         }
         let name_id = self.queues.name_key(&mut self.cx, &acquire.name, acquire.owner);
         let waiter = self.new_waiter(name_id, &acquire);

@@ -74,6 +74,28 @@ impl Standing {
         }
     }
 
+    /// An attempt whose answer did not arrive had taken a place with this ticket.
+    pub(super) fn knows(&mut self, ticket: u64) {
+        if self.ticket == 0 {
+            (self.again, self.ticket) = (true, ticket);
+        }
+    }
+
+    /// Whether it has been told a ticket, so that it has a place if it hears.
+    pub(super) fn has_ticket(&self) -> bool {
+        self.again && self.ticket > 0
+    }
+
+    /// Another poll of this client is about its place as well.
+    pub(super) fn polled(&mut self, now: Moment, fallback: Duration) {
+        self.fallback = now.plus(fallback);
+    }
+
+    /// That poll had no answer.
+    pub(super) fn not_polled(&mut self, now: Moment) {
+        self.fallback = now;
+    }
+
     /// The lock was reserved for it.
     pub(super) fn reserved(&mut self) {
         self.reserved = true;

@@ -17,9 +17,14 @@ pub(super) fn words(first: &str) -> Words {
     [first].into()
 }
 
-/// The key of the line behind these, if the call names it.
+/// The key of the line behind these, if the call names it, and then that of the marks, if there are
+/// any.
 pub(super) fn with_line(keys: Words, name: &LockName, line: bool) -> Words {
-    if line { keys.with_written(|text| name.add_line_key(text)) } else { keys }
+    if !line {
+        return keys;
+    }
+    let keys = keys.with_written(|text| name.add_line_key(text));
+    if name.kind().has_marks() { keys.with_written(|text| name.add_marks_key(text)) } else { keys }
 }
 
 /// The arguments of a renewal.

@@ -72,7 +72,8 @@ pub(crate) enum Command {
         wait: WaitMode,
         /// Where the attempt tells those for whom it reserves what it finds free, if it may do that.
         announce: Option<Announce>,
-        /// Holds that a refused attempt was told about: it removes those that are dead.
+        /// Holds that a refused attempt was told about: it removes those that are dead. Or, if one
+        /// polls for all places of a client, the other places.
         told: Box<[String]>,
     },
     /// Gives a hold the exclusive share that its owner wants beside the shared one that it has.
@@ -207,8 +208,7 @@ fn lock_and_line(name: &LockName, line: bool) -> Words {
         return [name.as_str()].into();
     }
     let lock = name.as_str();
-    let words = Words::with_capacity(2 * lock.len() + LINE_KEY_BYTES);
-    words.with(lock).with_written(|text| name.add_line_key(text))
+    with_line(Words::with_capacity(2 * lock.len() + LINE_KEY_BYTES).with(lock), name, line)
 }
 
 /// The locks of many holds, and then their lines.
@@ -313,9 +313,7 @@ impl Command {
                 let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
                 call(&PERMISSIONS, Words::default(), words.collect())
             }
-            Self::Acquire {
-                name, field, share, lease, not_after, line, wait, announce, ..
-            } => {
+            Self::Acquire { name, field, share, lease, not_after, line, wait, announce, told } => {
                 let args = args().with(field).with_number(share.total());
                 let args = args.with_number(lease.millis()).with_number(not_after.0);
                 let args = wait.add_to(args);
@@ -323,6 +321,7 @@ impl Command {
                     Some(announce) => announce.add_to(args),
                     None => args,
                 };
+                let args = told.iter().fold(args, |args, field| args.with(field));
                 call(of(name)?.acquire, lock_and_fence(name, *line), args)
             }
             // Only the read-write lock has shared holds.

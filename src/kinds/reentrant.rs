@@ -9,29 +9,41 @@ use crate::kinds::Scripts;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "reentrant/acquire",
-    includes "reentrant/body/acquire", "reentrant/body/reserve", "reentrant/body/wait"
+    includes "reentrant/body/acquire", "reentrant/body/arguments", "reentrant/body/look",
+        "reentrant/body/reserve",
+        "reentrant/body/wait", "reentrant/body/grant"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "reentrant/release",
-    includes "reentrant/body/release", "reentrant/body/reserve"
+    includes "reentrant/body/release", "reentrant/body/given_arguments", "reentrant/body/give_up", "reentrant/body/reserve",
+        "reentrant/body/given_up"
 );
 pub(crate) static RELEASE_MANY: LazyLock<Script> =
     script!("reentrant/release_many", includes "reentrant/body/reserve", "reentrant/body/pass_on");
-pub(crate) static RELEASE_AT: LazyLock<Script> =
-    script!("reentrant/release_at", includes "reentrant/body/reserve", "reentrant/body/pass_on");
+pub(crate) static RELEASE_AT: LazyLock<Script> = script!(
+    "reentrant/release_at",
+    includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/release_at"
+);
 pub(crate) static RENEW: Script = script!("reentrant/renew");
-pub(crate) static HAND_OFF: LazyLock<Script> = script!("reentrant/hand_off", includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/wait");
+pub(crate) static HAND_OFF: LazyLock<Script> = script!(
+    "reentrant/hand_off",
+    includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/wait"
+);
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
 /// Of a lock on several servers.
 pub(crate) static RAISE: Script = script!("reentrant/raise");
-pub(crate) static FORCE_RELEASE: LazyLock<Script> =
-    script!("reentrant/force_release", includes "reentrant/body/reserve", "reentrant/body/pass_on");
+pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
+    "reentrant/force_release",
+    includes "reentrant/body/reserve", "reentrant/body/pass_on", "reentrant/body/force_release"
+);
 
 /// Runs several acquires and releases. It includes the same bodies as their own scripts.
 static SEVERAL: LazyLock<Script> = script!(
     "several/reentrant",
-    includes "reentrant/body/acquire", "reentrant/body/release", "reentrant/body/reserve",
-        "reentrant/body/wait"
+    includes "reentrant/body/acquire", "reentrant/body/arguments", "reentrant/body/look",
+        "reentrant/body/release",
+        "reentrant/body/given_arguments", "reentrant/body/give_up", "reentrant/body/reserve", "reentrant/body/wait",
+        "reentrant/body/grant", "reentrant/body/given_up"
 );
 
 /// Which calls may be run together: of a client that names lines, those that name the line; else
@@ -93,4 +105,4 @@ pub(crate) fn all() -> &'static [&'static Script] {
 }
 
 #[cfg(all(test, feature = "in-memory"))]
-mod script_tests;
+pub(in crate::kinds) mod script_tests;

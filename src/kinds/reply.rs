@@ -131,6 +131,10 @@ pub(crate) enum Released {
         receivers: Option<u64>,
     },
     CountSet,
+    /// It had a place in the line, and nothing else.
+    LeftLine {
+        ticket: u64,
+    },
     Gone,
     Foreign,
 }
@@ -293,6 +297,7 @@ impl Command {
                 1 => Released::Freed { receivers: fields.receivers()? },
                 2 => Released::CountSet,
                 3 | 4 => Released::InOtherUse(fields.leftover(code)?),
+                5 => Released::LeftLine { ticket: fields.uint()? },
                 0 => Released::Gone,
                 -3 => Released::Foreign,
                 _ => return None,

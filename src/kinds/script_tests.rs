@@ -92,6 +92,9 @@ pub(crate) struct Suite {
     pub(crate) mistakes: &'static [(&'static str, &'static str, &'static str)],
     /// The file with the mutants that do the same as their scripts.
     pub(crate) equivalent: &'static str,
+    /// Whether the mutants of this line of this script are looked at here, and not where another
+    /// script includes it as well.
+    pub(crate) is_own: fn(&str, &str) -> bool,
     /// Whether the figures go into the report on reliability.
     pub(crate) is_reported: bool,
 }
@@ -121,6 +124,7 @@ impl Suite {
         needs_redis_7: &[],
         mistakes: &[],
         equivalent: "",
+        is_own: |_, _| true,
         is_reported: false,
     };
 

@@ -104,8 +104,8 @@ pub struct MultiLock {
     members: Arc<[LockMember]>,
 }
 
-/// A lock that may be a member of a [`MultiLock`]. Made of a [`Mutex`](crate::Mutex) or a [`ReentrantLock`](crate::ReentrantLock) with
-/// `into`, or by [`RwLock::read_lock`](crate::RwLock::read_lock) and
+/// A lock that may be a member of a [`MultiLock`]. Made of a [`Mutex`](crate::Mutex), a [`ReentrantLock`](crate::ReentrantLock) or
+/// a [`FairLock`](crate::FairLock) with `into`, or by [`RwLock::read_lock`](crate::RwLock::read_lock) and
 /// [`RwLock::write_lock`](crate::RwLock::write_lock). Those of the module `blocking` do as well.
 #[derive(Clone)]
 pub struct LockMember {

@@ -188,7 +188,7 @@ pub(super) trait Rules: Sync {
 pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
     match kind {
         // The latch has no holds.
-        Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
+        Kind::Reentrant | Kind::Fair | Kind::CountDownLatch => &reentrant::Reentrant,
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,

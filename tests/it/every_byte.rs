@@ -72,8 +72,8 @@ impl Cut {
     }
 }
 
-const SUBJECTS: [&Subject; 4] =
-    [&calls::LATCH, &calls::SEMAPHORE, &calls::PERMIT_EXPIRABLE, &calls::READ_WRITE];
+const SUBJECTS: [&Subject; 5] =
+    [&calls::LATCH, &calls::SEMAPHORE, &calls::PERMIT_EXPIRABLE, &calls::READ_WRITE, &calls::FAIR];
 
 struct World {
     server: RedisServer,
@@ -349,6 +349,10 @@ cut! {
     a_count_down: Cut::Other(&calls::LATCH, "count_down");
     the_deletion_of_a_latch: Cut::Other(&calls::LATCH, "delete");
     a_look_at_a_latch: Cut::Other(&calls::LATCH, "wait");
+    an_acquire_of_a_fair_lock: Cut::Other(&calls::FAIR, "lock");
+    a_level_of_a_fair_lock: Cut::Other(&calls::FAIR, "lock once more");
+    a_release_of_a_fair_lock: Cut::Other(&calls::FAIR, "release");
+    a_release_that_keeps_a_fair_lock: Cut::Other(&calls::FAIR, "release that keeps the name");
     an_acquire_of_permits: Cut::Other(&calls::SEMAPHORE, "acquire");
     a_release_of_permits: Cut::Other(&calls::SEMAPHORE, "release");
     a_release_that_keeps_permits: Cut::Other(&calls::SEMAPHORE, "release that keeps permits");

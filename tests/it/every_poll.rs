@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "orders:42";
 const LATCH: &str = "ready:7";
+const FAIR: &str = "fair";
 const CATALOG: &str = "catalog";
 const PERMITS: &str = "exports";
 /// The first of several locks.
@@ -229,6 +230,35 @@ calls! {
         let other = tokio::spawn(async move { drop(other.wait().await) });
         tokio::task::yield_now().await;
     } keep kept(Aborts(other)); latch.wait().await;
+    preflight_fair_lock(world) {} keep Kept::new(); world.ours.preflight_fair_lock(FAIR).await;
+    fair_lock(world) { let lock = world.ours.fair_lock(FAIR).unwrap(); } keep Kept::new();
+        world.owner.scope(lock.lock()).await;
+    fair_lock_held(world) {
+        let lock = world.ours.fair_lock(FAIR).unwrap();
+        let theirs = world.theirs.fair_lock(FAIR).unwrap();
+        let theirs = Owner::new().scope(theirs.lock()).await.unwrap();
+    } keep kept(theirs); world.owner.scope(lock.lock()).await;
+    fair_lock_behind_own(world) {
+        let lock = world.ours.fair_lock(FAIR).unwrap();
+        let guard = Owner::new().scope(lock.lock()).await.unwrap();
+    } keep kept(guard); world.owner.scope(lock.lock()).await;
+    fair_try_lock(world) { let lock = world.ours.fair_lock(FAIR).unwrap(); } keep Kept::new();
+        world.owner.scope(lock.try_lock()).await;
+    fair_lock_reenter(world) {
+        let lock = world.ours.fair_lock(FAIR).unwrap();
+        let outer = world.owner.scope(lock.lock()).await.unwrap();
+    } keep kept(outer); world.owner.scope(lock.lock()).await;
+    fair_unlock_to_the_next(world) {
+        let lock = world.ours.fair_lock(FAIR).unwrap();
+        let guard = Owner::new().scope(lock.lock()).await.unwrap();
+        let next = tokio::spawn(async move { drop(lock.lock().await) });
+        tokio::task::yield_now().await;
+    } keep kept(next); guard.unlock().await;
+    fair_force_unlock(world) {
+        let lock = world.ours.fair_lock(FAIR).unwrap();
+        let theirs = world.theirs.fair_lock(FAIR).unwrap();
+        let theirs = Owner::new().scope(theirs.lock()).await.unwrap();
+    } keep kept(theirs); lock.force_unlock().await;
     preflight_rw_lock(world) {} keep Kept::new(); world.ours.preflight_rw_lock(CATALOG).await;
     read(world) { let lock = catalog(&world.ours); } keep Kept::new();
         world.owner.scope(lock.read()).await;

@@ -21,11 +21,12 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
-const EXAMPLES: [&str; 9] = [
+const EXAMPLES: [&str; 10] = [
     "axum",
     "blocking",
     "cache_refill",
     "cron_job",
+    "fair_lock",
     "migration",
     "payment_worker",
     "rw_lock",
@@ -414,6 +415,14 @@ fn a_catalog_is_read_by_many_and_written_by_one() {
     for words in words {
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[test]
+fn tickets_go_to_those_who_came_first() {
+    let server = RedisServer::start();
+    let (code, said) = Example::start("fair_lock", &[], &server.url(), &[]).end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("sold to [0, 1, 2, 3, 4]\n"), "{said}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod every_byte;
 #[cfg(feature = "in-memory")]
 mod every_poll;
 mod examples;
+mod fair_lock;
 mod faults;
 #[cfg(feature = "fred")]
 mod fred;

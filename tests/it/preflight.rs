@@ -42,6 +42,12 @@ async fn look_at_semaphore(client: &LockClient, name: &str) -> PreflightReport {
     report
 }
 
+async fn look_at_fair_lock(client: &LockClient, name: &str) -> PreflightReport {
+    let report = timeout(BOUND, client.preflight_fair_lock(name)).await.expect("an end").unwrap();
+    println!("{report}\n");
+    report
+}
+
 async fn look_at_rw_lock(client: &LockClient, name: &str) -> PreflightReport {
     let report = timeout(BOUND, client.preflight_rw_lock(name)).await.expect("an end").unwrap();
     println!("{report}\n");
@@ -116,6 +122,7 @@ async fn every_script_is_run() {
         ("semaphore", 7),
         ("permit_expirable", 7),
         ("read_write", 8),
+        ("fair", 5),
     ] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
         let _ = match kind {
@@ -123,6 +130,7 @@ async fn every_script_is_run() {
             "semaphore" => look_at_semaphore(&client, NAME).await,
             "permit_expirable" => look_at_semaphore(&redisson, NAME).await,
             "read_write" => look_at_rw_lock(&client, NAME).await,
+            "fair" => look_at_fair_lock(&client, NAME).await,
             _ => look_at(&client, NAME).await,
         };
         let scripts = look::scripts_of(kind);
@@ -326,6 +334,8 @@ async fn every_missing_permission_of_other_kinds_is_found() {
         &["+hgetall", "+hexists", "+persist", "&redisson_lock__channel__{orders:*}"];
     let missing = Missing { flag: "rw_locks(true)", others: of_locks, least: 25, ..NATIVE };
     missing.is_found(&acl().rw_locks(true), look_at_rw_lock).await;
+    let missing = Missing { flag: "fair_locks(true)", others: &[], least: 25, ..NATIVE };
+    missing.is_found(&acl().fair_locks(true), look_at_fair_lock).await;
 }
 
 struct Missing {

@@ -37,6 +37,7 @@ impl Plan {
     pub(super) fn of(kind: Kind) -> &'static Self {
         match kind {
             Kind::Reentrant => &reentrant::PLAN,
+            Kind::Fair => &reentrant::FAIR,
             Kind::CountDownLatch => &latch::PLAN,
             Kind::ReadWrite => &read_write::PLAN,
             Kind::Semaphore | Kind::PermitExpirable => &semaphore::PLAN,

@@ -7,6 +7,7 @@ use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::client::acl::ON_LINE;
+use crate::client::acl::ON_MARKS;
 use crate::client::preflight::LEASE;
 use crate::client::preflight::plan::Need;
 use crate::client::preflight::plan::Plan;
@@ -33,15 +34,33 @@ pub(super) static PLAN: Plan = Plan {
     needs,
     rehearsal,
     look: |_, name| Command::Inspect { name: name.clone() },
-    seen: |body| {
-        let Body::Inspect(state) = body else { return None };
-        Some(match (state.conflict(Kind::Reentrant), state) {
-            (Some(found), _) => Err(found),
-            (None, KeyState::Absent) => Ok("free"),
-            (None, _) => Ok("held at present; it was only read"),
-        })
-    },
+    seen,
 };
+
+/// The fair lock: the same key, and marks beside the line.
+pub(super) static FAIR: Plan = Plan {
+    what: "fair lock",
+    allow: "run the line that `LockClient::required_acl(…)?.fair_locks(true)` prints on every server",
+    needs: |setting, name| {
+        let mut marks = String::new();
+        name.add_marks_key(&mut marks);
+        let mut needs = needs(setting, name);
+        needs.push(Need::key(marks, &ON_MARKS));
+        needs
+    },
+    rehearsal,
+    look: |_, name| Command::Inspect { name: name.clone() },
+    seen,
+};
+
+fn seen(body: &Body) -> Option<std::result::Result<&'static str, &'static str>> {
+    let Body::Inspect(state) = body else { return None };
+    Some(match (state.conflict(Kind::Reentrant), state) {
+        (Some(found), _) => Err(found),
+        (None, KeyState::Absent) => Ok("free"),
+        (None, _) => Ok("held at present; it was only read"),
+    })
+}
 
 const ON_LOCK: [&str; 12] = [
     "pttl", "exists", "type", "pexpire", "persist", "hget", "hset", "hdel", "hlen", "hexists",
@@ -87,7 +106,7 @@ fn steps(
         not_after,
         line: lines,
         wait,
-        announce: None,
+        announce: name.kind().first_attempt_passes_on().then(|| announce.clone()),
         told: Box::default(),
     };
     let acquire = |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
@@ -111,6 +130,11 @@ fn steps(
     };
     let granted: fn(&Body) -> bool = |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
     let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
+    let freed = |field| RehearsalStep {
+        command: release(setting, name, field, 0),
+        hears: Some(Arc::clone(&channel)),
+        is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+    };
     let mut in_line = vec![];
     if lines {
         let waits = attempt(b, Share::ONE, WaitMode::First { hears: true });
@@ -118,17 +142,38 @@ fn steps(
         in_line.push(step(waits, |body| {
             matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
         }));
-        in_line.push(RehearsalStep {
-            command: release(setting, name, a, 0),
-            hears: Some(Arc::clone(&channel)),
-            is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
-        });
+        in_line.push(freed(a));
         // It was reserved, and is picked up.
         in_line.push(step(acquire(b, 1), granted));
         in_line.push(step(release(setting, name, b, 0), |body| {
             matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
         }));
     }
+    let given_up = match name.kind().hands_off() {
+        // What is left of a dead hold id is removed by a script of its own.
+        false => vec![
+            freed(a),
+            step(acquire(a, 1), granted),
+            RehearsalStep { command: undo(setting, name, a), ..freed(a) },
+        ],
+        true => vec![
+            step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
+            freed(b),
+            step(acquire(a, 1), granted),
+            RehearsalStep {
+                command: Command::ReleaseMany(vec![ReleaseItem {
+                    name: name.clone(),
+                    field: a.clone(),
+                    announce: announce.clone(),
+                }]),
+                hears: Some(Arc::clone(&channel)),
+                is_right: |body| {
+                    let Body::ReleaseMany(released) = body else { return false };
+                    matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
+                },
+            },
+        ],
+    };
     let mut steps = vec![
         step(acquire(a, 1), granted),
         step(acquire(a, 2), granted),
@@ -144,25 +189,9 @@ fn steps(
         ),
         step(acquire(b, 1), |body| matches!(body, Body::Acquire(Acquired::Held { .. }))),
         step(release(setting, name, b, 0), |body| matches!(body, Body::Release(Released::Foreign))),
-        step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
-        RehearsalStep {
-            command: release(setting, name, b, 0),
-            hears: Some(Arc::clone(&channel)),
-            is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
-        },
-        step(acquire(a, 1), granted),
-        RehearsalStep {
-            command: Command::ReleaseMany(vec![ReleaseItem {
-                name: name.clone(),
-                field: a.clone(),
-                announce: announce.clone(),
-            }]),
-            hears: Some(Arc::clone(&channel)),
-            is_right: |body| {
-                let Body::ReleaseMany(released) = body else { return false };
-                matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
-            },
-        },
+    ];
+    steps.extend(given_up);
+    steps.extend([
         step(acquire(a, 1), granted),
         RehearsalStep {
             command: Command::ReleaseAt {
@@ -171,9 +200,9 @@ fn steps(
                 // A time in the past, so that nothing is left behind.
                 free_at: ServerTime(0),
                 most: lease,
-                announce,
+                announce: announce.clone(),
             },
-            hears: Some(channel),
+            hears: Some(Arc::clone(&channel)),
             is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
         },
         step(acquire(a, 1), granted),
@@ -182,9 +211,19 @@ fn steps(
             hears: Some(setting.client_channel().into()),
             is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),
         },
-    ];
+    ]);
     steps.extend(in_line);
     Ok(steps)
+}
+
+fn undo(setting: &Setting, name: &LockName, field: &str) -> Command {
+    Command::Release {
+        name: name.clone(),
+        field: field.to_owned(),
+        share: Share::NOTHING,
+        announce: setting.announce(name),
+        undo: true,
+    }
 }
 
 fn release(setting: &Setting, name: &LockName, field: &str, count: u32) -> Command {

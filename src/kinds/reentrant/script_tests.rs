@@ -1,11 +1,11 @@
 //! The scripts of `lua/reentrant/`: what they add to the tests that every kind has.
 
 mod edges;
-mod line;
-mod model;
-mod random;
+pub(in crate::kinds) mod line;
+pub(in crate::kinds) mod model;
+pub(in crate::kinds) mod random;
 mod several;
-mod tables;
+pub(in crate::kinds) mod tables;
 
 use crate::backend::ScriptCall;
 use crate::base::kind::Kind;

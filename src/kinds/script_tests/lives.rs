@@ -174,7 +174,8 @@ impl Lives<'_> {
             WaitMode::Again { ticket, .. } => State::Waiting(ticket),
             _ => State::Over,
         };
-        let passes_on = matches!(wait, WaitMode::Again { .. });
+        let always = self.names[hold.name].kind().first_attempt_passes_on();
+        let passes_on = always || matches!(wait, WaitMode::Again { .. });
         let announce = passes_on.then(|| self.announce(&hold));
         // Without the line's key nobody who waits is granted a free lock.
         let line = match &announce {

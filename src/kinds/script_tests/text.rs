@@ -1,7 +1,7 @@
 //! States, calls and answers as text.
 //!
-//! `key=word`, `key=[item,item]`, `key={field:value,…}`, `key=(member:score,…)`, each with `@5`
-//! behind it if it has a time to live of five units. A value or score `@5` is a time: the end of
+//! `key=word`, `key=[item,item]`, `key=<member,member>`, `key={field:value,…}`,
+//! `key=(member:score,…)`, each with `@5` behind it if it has a time to live of five units. A value or score `@5` is a time: the end of
 //! five units from now, in ms on the server's clock.
 
 use crate::backend::ScriptCall;
@@ -90,7 +90,7 @@ pub(crate) fn parse_keys(text: &str, now_us: i64) -> Vec<(String, Stored, Option
 fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
     let (key, rest) = text.split_once('=').unwrap();
     let end_of_value =
-        rest.rfind(['}', ']', ')']).map_or_else(|| rest.find('@'), |at| Some(at + 1));
+        rest.rfind(['}', ']', ')', '>']).map_or_else(|| rest.find('@'), |at| Some(at + 1));
     let (value, pttl) = rest.split_at(end_of_value.unwrap_or(rest.len()));
     let in_units = |units: &str| units.parse::<i64>().unwrap() * UNIT_MS;
     let pttl = pttl.strip_prefix('@').map(|pttl| {
@@ -109,6 +109,8 @@ fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
     } else if let Some(members) = inside('(', ')') {
         let scored = |(member, score): (String, String)| (score.parse().unwrap(), member);
         Stored::SortedSet(members.split(',').map(pair).map(scored).collect())
+    } else if let Some(members) = inside('<', '>') {
+        Stored::Set(members.split(',').map(str::to_owned).collect())
     } else if let Some(items) = inside('[', ']') {
         Stored::List(items.split(',').map(str::to_owned).collect())
     } else {
@@ -151,8 +153,9 @@ fn show_key(suite: &Suite, dumped: &Dumped, times: &Times, now_us: i64) -> Strin
             };
             format!("({})", members.iter().map(scored).collect::<Vec<_>>().join(","))
         }
-        // No call of these tests makes one.
-        Stored::Set(_) => format!("{:?}", dumped.value),
+        Stored::Set(members) => {
+            format!("<{}>", members.iter().map(String::as_str).collect::<Vec<_>>().join(","))
+        }
     };
     let pttl = dumped.pttl.map_or(String::new(), |pttl| format!("@{}", left(pttl)));
     format!("{}={value}{pttl}", dumped.key)
@@ -220,7 +223,7 @@ pub(crate) fn show_reply(
 fn keys_are_shown_as_they_were_written() {
     static SUITE: Suite = Suite { is_end: |_, field| field.starts_with("ends"), ..Suite::EMPTY };
     let now_us = 1_750_000_000_000_000;
-    let text = "fence=7 line=(a:7,ends:@5)@9 list=[x,y] lock={a:1,ends:@-1,a:b:x}@5 short={a:0}@1.5s \
+    let text = "fence=7 line=(a:7,ends:@5)@9 list=[x,y] lock={a:1,ends:@-1,a:b:x}@5 set=<x,y>@5 short={a:0}@1.5s \
                 word=text@12s";
     let dumped = |(key, value, pttl)| Dumped { key, value, pttl };
     let dump: Vec<Dumped> = parse_keys(text, now_us).into_iter().map(dumped).collect();

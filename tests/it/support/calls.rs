@@ -220,6 +220,58 @@ const OF_SEMAPHORES: &[Call] = calls! {
             semaphore.add_permits(2).await.map(|number| assert_eq!(number, 5)), keep kept(two);
 };
 
+// ---- the fair lock
+
+pub(crate) static FAIR: Subject = Subject {
+    folder: "fair",
+    profile: WireProfile::Native,
+    look: |connection| {
+        let hash = look::hash(connection, NAME);
+        let count = |(field, count): (&String, &String)| match field {
+            field if field.ends_with(":kept") => format!("kept {count}"),
+            _ => format!("held {count}"),
+        };
+        hash.iter().map(count).collect::<Vec<_>>().join(" ")
+    },
+    is_done_once: false,
+    calls: calls! {
+        "lock" by "acquire": "" => "held 1",
+            (client) { let (lock, mut held) = (client.fair_lock(NAME).unwrap(), Kept::new()); }
+            keep(&mut held, Owner::new().scope(lock.lock()).await), keep held;
+        "lock once more" by "acquire": "held 1" => "held 2",
+            (client) {
+                let (lock, owner) = (client.fair_lock(NAME).unwrap(), Owner::new());
+                let mut held = kept(owner.scope(lock.lock()).await.unwrap());
+            }
+            keep(&mut held, owner.scope(lock.lock()).await), keep held;
+        "release of a level" by "release": "held 2" => "held 1",
+            (client) {
+                let (lock, owner) = (client.fair_lock(NAME).unwrap(), Owner::new());
+                let first = owner.scope(lock.lock()).await.unwrap();
+                let second = owner.scope(lock.lock()).await.unwrap();
+            }
+            second.unlock().await, keep kept(first);
+        "release" by "release": "held 1" => "",
+            (client) {
+                let guard = Owner::new().scope(client.fair_lock(NAME).unwrap().lock()).await.unwrap();
+            }
+            guard.unlock().await, keep Kept::new();
+        "release that keeps the name" by "release_at": "held 1" => "kept 0",
+            (client) {
+                let (lock, options) = (client.fair_lock(NAME).unwrap(), LockOptions::new());
+                let guard = Owner::new().scope(lock.lock_with(options.at_least(KEPT))).await;
+                let guard = guard.unwrap().expect("free");
+            }
+            guard.unlock().await, keep Kept::new();
+        "force_unlock" by "force_release": "held 1" => "",
+            (client) {
+                let lock = client.fair_lock(NAME).unwrap();
+                let guard = Owner::new().scope(lock.lock()).await.unwrap();
+            }
+            lock.force_unlock().await.map(|forced| assert!(forced)), keep kept(guard);
+    },
+};
+
 // ---- the read-write lock
 
 pub(crate) static READ_WRITE: Subject = Subject {

@@ -2,7 +2,7 @@
 
 use crate::kinds::script_tests::tables::Row;
 
-pub(super) const ACQUIRE: &[Row] = &[
+pub(in crate::kinds) const ACQUIRE: &[Row] = &[
     // Held by another. Who hears enters the line behind all others, or at the ticket that it names.
     (
         "lock={b:1}@5",
@@ -250,7 +250,7 @@ pub(super) const ACQUIRE: &[Row] = &[
     ("line=text lock=text", "+acquire a 1 3M soon again 5 1 ch PUBLISH", "-4 T 1", "=", ""),
 ];
 
-pub(super) const RELEASE: &[Row] = &[
+pub(in crate::kinds) const RELEASE: &[Row] = &[
     // The lock goes to the first in line.
     (
         "line=(b:5,c:6)@5 lock={a:3}@5",
@@ -335,7 +335,7 @@ pub(super) const RELEASE: &[Row] = &[
     ("lock={a:0}@1.5s", "+release a 1 ch PUBLISH", "-3 T", "=", ""),
 ];
 
-pub(super) const RELEASE_MANY: &[Row] = &[
+pub(in crate::kinds) const RELEASE_MANY: &[Row] = &[
     (
         "line=(b:5,c:6)@5 lock={a:3}@5",
         "+release_many PUBLISH a ch",
@@ -371,7 +371,7 @@ pub(super) const RELEASE_MANY: &[Row] = &[
     ),
 ];
 
-pub(super) const RELEASE_AT: &[Row] = &[
+pub(in crate::kinds) const RELEASE_AT: &[Row] = &[
     // The line hears of the new time to live, and stays.
     (
         "line=(b:5)@12s lock={a:1}@5",
@@ -407,7 +407,7 @@ pub(super) const RELEASE_AT: &[Row] = &[
     ("line=(b:5)@12s", "+release_at a late 3M ch PUBLISH", "0 T", "=", ""),
 ];
 
-pub(super) const RENEW: &[Row] = &[
+pub(in crate::kinds) const RENEW: &[Row] = &[
     ("lock={a:0}@1.5s", "renew soon a 9M", "1 T -3", "=", ""),
     ("lock={a:0}@1.5s", "renew soon a 1", "1 T -3", "=", ""),
     (
@@ -419,9 +419,10 @@ pub(super) const RENEW: &[Row] = &[
     ),
 ];
 
-pub(super) const INSPECT: &[Row] = &[("lock={a:0}@1.5s", "inspect", "1 T @1.5s 1 a 0", "=", "")];
+pub(in crate::kinds) const INSPECT: &[Row] =
+    &[("lock={a:0}@1.5s", "inspect", "1 T @1.5s 1 a 0", "=", "")];
 
-pub(super) const HAND_OFF: &[Row] = &[
+pub(in crate::kinds) const HAND_OFF: &[Row] = &[
     // The line is not looked at.
     (
         "fence=7 line=(c:5)@5 lock={a:1}@5",
@@ -564,7 +565,7 @@ pub(super) const HAND_OFF: &[Row] = &[
     ("line=(c:5)@5", "+hand_off a b 3M soon ch PUBLISH 1 1", "0 T", "=", ""),
 ];
 
-pub(super) const FORCE_RELEASE: &[Row] = &[
+pub(in crate::kinds) const FORCE_RELEASE: &[Row] = &[
     (
         "line=(b:5,c:6)@5 lock={a:3}@5",
         "+force_release a soon ch PUBLISH client",

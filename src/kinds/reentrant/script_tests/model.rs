@@ -6,6 +6,7 @@
 
 mod arguments;
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::ops::DerefMut;
 
@@ -70,7 +71,7 @@ struct Standing {
 
 type Places = Vec<(i64, String)>;
 
-pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Result<Answer, String> {
+pub(in crate::kinds) fn run(server: &mut Modelled, call: &ScriptCall) -> Result<Answer, String> {
     match understand(call) {
         Ok(request) => Model(server).execute(request),
         Err(place) => Ok(answer(-9, &[place])),
@@ -84,9 +85,15 @@ impl Model<'_> {
             Request::Acquire { .. } | Request::Renew { .. } | Request::Force { .. } if late => {
                 answer(-1, &[])
             }
+            Request::Acquire { attempt, count: 1, .. } if attempt.is_fair => {
+                self.acquire_fairly(&attempt)
+            }
             Request::Acquire { attempt, count: 1, .. } => self.acquire(&attempt),
             Request::Acquire { attempt, count, .. } => self.count_up(&attempt, count),
-            Request::Release { lock, field, count: 0, announce } => {
+            Request::Release { lock, field, count: 0, announce, tells_ticket: true } => {
+                self.undo(lock, field, announce)
+            }
+            Request::Release { lock, field, count: 0, announce, .. } => {
                 self.release(lock, field, announce)
             }
             Request::Release { lock, field, count, .. } => self.count_down(lock, field, count),
@@ -113,7 +120,7 @@ impl Model<'_> {
 /// The commands, their arguments understood, in time.
 impl Model<'_> {
     fn acquire(&mut self, attempt: &Attempt<'_>) -> Answer {
-        let &Attempt { lock, field, mode, announce, .. } = attempt;
+        let Attempt { lock, field, mode, announce, .. } = *attempt;
         let found = self.find(lock, field);
         if matches!(found, Found::Reserved | Found::Other | Found::NotAHash)
             && let Some(conflict) = self.contended(lock)
@@ -148,7 +155,7 @@ impl Model<'_> {
         });
         if first.is_some() {
             self.pass_on(attempt.lock, attempt.announce);
-            return self.held(&Attempt { ticket: standing.ticket, ..*attempt });
+            return self.held(&Attempt { ticket: standing.ticket, ..attempt.clone() });
         }
         let answer = self.grant(attempt);
         if answer.code == 1 {
@@ -183,7 +190,7 @@ impl Model<'_> {
 
     /// Count 2 and more: never creates, mints nothing.
     fn count_up(&mut self, attempt: &Attempt<'_>, count: i64) -> Answer {
-        let &Attempt { lock, field, lease, .. } = attempt;
+        let Attempt { lock, field, lease, .. } = *attempt;
         match self.find(lock, field) {
             Found::Nothing => answer(-2, &[]),
             Found::Other | Found::Reserved | Found::NotAHash => {
@@ -213,8 +220,9 @@ impl Model<'_> {
         let found = self.find(lock, field);
         if matches!(found, Found::Own | Found::Reserved) {
             let code = self.take_off(lock, field);
-            return answer(code, &[self.freed(lock, announce)]);
+            return answer(code, &[self.freed(lock, field, announce)]);
         }
+        self.unmark(announce, field);
         if let Some(line) = announce.line {
             self.leave(line, field);
         }
@@ -230,7 +238,7 @@ impl Model<'_> {
         match self.find(hold.lock, hold.field) {
             Found::Own | Found::Reserved if self.fields(hold.lock) == 1 => {
                 self.keys.remove(hold.lock);
-                self.freed(hold.lock, hold.announce)
+                self.freed(hold.lock, hold.field, hold.announce)
             }
             _ => -5,
         }
@@ -254,10 +262,11 @@ impl Model<'_> {
         let rest = (left_us.max(0) as u64).div_ceil(1_000).min(most as u64) as i64;
         if rest > 0 && self.fields(lock) == 1 {
             self.set_holder(lock, &kept, "0", Some(rest));
+            self.unmark(announce, field);
             return answer(2, &[self.publish(announce.channel, announce.sharded, "0")]);
         }
         let code = self.take_off(lock, field);
-        answer(code, &[self.freed(lock, announce)])
+        answer(code, &[self.freed(lock, field, announce)])
     }
 
     fn renew(&mut self, lock: &str, field: &str, lease: i64) -> i64 {
@@ -280,7 +289,7 @@ impl Model<'_> {
         line_first: bool,
         late: bool,
     ) -> Result<Answer, String> {
-        let &Attempt { lock, fence, field, announce, .. } = to;
+        let Attempt { lock, fence, field, announce, .. } = *to;
         let (has_from, has_to) = match (self.find(lock, from), self.find(lock, field)) {
             (Found::Nothing, _) => return Ok(answer(0, &[])),
             (from, to) => (from == Found::Own, to == Found::Own),
@@ -290,7 +299,7 @@ impl Model<'_> {
         }
         if self.fields(lock) > 1 && !has_to {
             let code = self.take_off(lock, from);
-            return Ok(answer(code, &[self.freed(lock, announce)]));
+            return Ok(answer(code, &[self.freed(lock, from, announce)]));
         }
         if late {
             let receivers = if has_from { self.free(lock, from, announce) } else { 0 };
@@ -315,7 +324,7 @@ impl Model<'_> {
         let places = announce.line.and_then(|line| self.places(line)).unwrap_or_default();
         let is_first = places.first().is_some_and(|(_, first)| first == field);
         if line_first && !is_first && self.pass_on(lock, announce).is_some() {
-            return Ok(Answer { code: 5, ..self.held(&Attempt { ticket, ..*to }) });
+            return Ok(Answer { code: 5, ..self.held(&Attempt { ticket, ..to.clone() }) });
         }
         self.set_holder(lock, field, "1", Some(to.lease));
         Ok(answer(1, &[token]))
@@ -375,7 +384,7 @@ impl Model<'_> {
             Found::Nothing => answer(0, &[]),
             Found::Own | Found::Reserved if !self.has_field(lock, "mode") => {
                 let code = self.take_off(lock, expected);
-                let receivers = self.freed(lock, announce);
+                let receivers = self.freed(lock, expected, announce);
                 self.publish(client_channel, false, lock);
                 answer(code, &[receivers])
             }
@@ -444,21 +453,185 @@ impl Model<'_> {
 
     /// Reserves a free lock for the first in line. Gives how many heard of it.
     fn pass_on(&mut self, lock: &str, announce: Announce<'_>) -> Option<i64> {
-        let line = announce.line?;
-        let (_, first) = self.places(line)?.into_iter().next()?;
-        self.leave(line, &first);
-        self.set_holder(lock, &first, "0", Some(1_500));
-        Some(self.publish(announce.channel, announce.sharded, &first))
+        match announce.marks {
+            Some(_) => self.pass_on_fairly(lock, announce, i64::MAX).receivers,
+            None => {
+                let (_, first) = self.places(announce.line?)?.into_iter().next()?;
+                Some(self.reserve(lock, announce, &first))
+            }
+        }
+    }
+
+    fn reserve(&mut self, lock: &str, announce: Announce<'_>, who: &str) -> i64 {
+        self.leave(announce.line.unwrap_or_default(), who);
+        self.set_holder(lock, who, "0", Some(1_500));
+        self.publish(announce.channel, announce.sharded, who)
     }
 
     /// Somebody's field was taken off: what is free now goes to the first in line, or all may try.
-    fn freed(&mut self, lock: &str, announce: Announce<'_>) -> i64 {
+    fn freed(&mut self, lock: &str, field: &str, announce: Announce<'_>) -> i64 {
+        self.unmark(announce, field);
         let passed_on = match self.fields(lock) {
             0 => self.pass_on(lock, announce),
             _ => None,
         };
         passed_on.unwrap_or_else(|| self.publish(announce.channel, announce.sharded, "0"))
     }
+}
+
+/// What a fair lock does.
+impl Model<'_> {
+    fn acquire_fairly(&mut self, attempt: &Attempt<'_>) -> Answer {
+        let Attempt { lock, field, mode, announce, .. } = *attempt;
+        let found = self.find(lock, field);
+        if matches!(found, Found::Reserved | Found::Other | Found::NotAHash)
+            && let Some(conflict) = self.contended(lock)
+        {
+            return conflict;
+        }
+        let holder = self.holder(lock).filter(|_| found == Found::Other);
+        // Who asks is there, but need not pick up what is reserved for another waiter of it.
+        let is_for_sibling =
+            |(who, count): &(String, String)| count == "0" && client_of(who) == client_of(field);
+        if !holder.as_ref().is_some_and(is_for_sibling) {
+            self.unmark(announce, field);
+        }
+        if matches!(found, Found::Own | Found::Reserved) {
+            return self.grant(attempt);
+        }
+        let Some(line) = announce.line else { return answer(-5, &[]) };
+        let Some(places) = self.places(line) else { return answer(-4, &[6]) };
+        if let Some((who, _)) = holder {
+            let pttl = self.pttl(&self.keys[lock]);
+            return self.wait_fairly(attempt, pttl, who, attempt.ticket);
+        }
+        let standing = self.standing(line, attempt);
+        let before = if mode == Mode::Try { i64::MAX } else { standing.ticket };
+        if !places.is_empty() {
+            let next = self.pass_on_fairly(lock, announce, before);
+            if let Some((who, pttl)) = next.who {
+                return self.wait_fairly(attempt, pttl, who, standing.ticket);
+            }
+        }
+        let answer = self.grant(attempt);
+        if answer.code == 1 && standing.has_place && mode != Mode::Try {
+            self.leave(line, field);
+        }
+        answer
+    }
+
+    /// Another goes first.
+    fn wait_fairly(
+        &mut self,
+        attempt: &Attempt<'_>,
+        pttl: i64,
+        who: String,
+        ticket: i64,
+    ) -> Answer {
+        let told = Answer { texts: vec![who.clone()], ..answer(0, &[pttl]) };
+        let Some(line) = attempt.announce.line.filter(|_| attempt.mode != Mode::Try) else {
+            return told;
+        };
+        let hears = attempt.hears || attempt.mode == Mode::First;
+        let mut more = self.wait(line, &Attempt { ticket, hears, ..attempt.clone() });
+        more.push(0);
+        let ends_ms = self.now_ms() + 12_000;
+        let marks = attempt.announce.marks.and_then(|marks| self.keys.get_mut(marks));
+        if let Some(marks) = marks.filter(|marks| matches!(marks.value, Stored::Set(_))) {
+            marks.ends_ms = Some(ends_ms);
+        }
+        let places = self.places(line).unwrap_or_default();
+        let is_lost =
+            |other: &&&str| **other != who && !places.iter().any(|(_, place)| place == **other);
+        let last = attempt.others.iter().filter(is_lost).map(|other| (*other).to_owned()).collect();
+        Answer { more, last, ..told }
+    }
+
+    /// Reserves a free lock for the first of those with lower tickets whose client is not marked.
+    fn pass_on_fairly(&mut self, lock: &str, announce: Announce<'_>, before: i64) -> Next {
+        let nobody = Next { who: None, receivers: None };
+        let Some(line) = announce.line else { return nobody };
+        for removed in 0.. {
+            let first = self.places(line).and_then(|places| places.into_iter().next());
+            let Some((_, who)) = first.filter(|(ticket, _)| *ticket < before) else { break };
+            if !self.marked(announce).contains(client_of(&who)) {
+                let receivers = Some(self.reserve(lock, announce, &who));
+                self.mark(announce, &who);
+                return Next { who: Some((who, 1_500)), receivers };
+            }
+            if removed == 64 {
+                let receivers = Some(self.publish(announce.channel, announce.sharded, "0"));
+                return Next { who: Some((who, 0)), receivers };
+            }
+            self.leave(line, &who);
+        }
+        nobody
+    }
+
+    /// The ticket of a place that a dead id had.
+    fn undo(&mut self, lock: &str, field: &str, announce: Announce<'_>) -> Answer {
+        let places = announce.line.and_then(|line| self.places(line)).unwrap_or_default();
+        let place = places.into_iter().find(|(_, who)| who == field);
+        let answered = self.release(lock, field, announce);
+        match place {
+            Some((ticket, _)) if matches!(answered.code, 0 | -3) => answer(5, &[ticket]),
+            _ => answered,
+        }
+    }
+
+    fn marked(&self, announce: Announce<'_>) -> BTreeSet<String> {
+        match announce.marks.and_then(|marks| self.keys.get(marks)).map(|key| &key.value) {
+            Some(Stored::Set(clients)) => clients.clone(),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    fn set_marked(&mut self, marks: &str, clients: BTreeSet<String>, ends_ms: Option<i64>) {
+        match self.keys.get(marks).map(|key| &key.value) {
+            Some(Stored::Set(_)) | None => {}
+            // Something else is there.
+            Some(_) => return,
+        }
+        self.keys.remove(marks);
+        if !clients.is_empty() {
+            self.keys.insert(marks.to_owned(), Key { value: Stored::Set(clients), ends_ms });
+        }
+    }
+
+    fn mark(&mut self, announce: Announce<'_>, field: &str) {
+        let Some(marks) = announce.marks else { return };
+        let mut clients = self.marked(announce);
+        clients.insert(client_of(field).to_owned());
+        let ends_ms = self.now_ms() + 12_000;
+        self.set_marked(marks, clients, Some(ends_ms));
+    }
+
+    fn unmark(&mut self, announce: Announce<'_>, field: &str) {
+        let Some(marks) = announce.marks else { return };
+        let ends_ms = self.keys.get(marks).and_then(|key| key.ends_ms);
+        let mut clients = self.marked(announce);
+        clients.remove(client_of(field));
+        self.set_marked(marks, clients, ends_ms);
+    }
+
+    /// The only field of a lock, and its count.
+    fn holder(&self, lock: &str) -> Option<(String, String)> {
+        match self.keys.get(lock).map(|key| &key.value) {
+            Some(Stored::Hash(fields)) => fields.first().cloned(),
+            _ => None,
+        }
+    }
+}
+
+/// For whom a fair lock was reserved, or who is next if a script may do no more, and for how long;
+/// and how many heard of it.
+struct Next {
+    who: Option<(String, i64)>,
+    receivers: Option<i64>,
+}
+
+fn client_of(field: &str) -> &str {
+    field.split(':').next().unwrap_or_default()
 }
 
 /// What they are made of.
@@ -566,7 +739,7 @@ impl Model<'_> {
             }
             _ => drop(self.keys.remove(lock)),
         }
-        self.freed(lock, announce)
+        self.freed(lock, field, announce)
     }
 }
 

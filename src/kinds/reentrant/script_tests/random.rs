@@ -36,7 +36,7 @@ const LINE_FIRST: &[&str] = &["0", "0", "0", "1", "1", "1", "1", "1", "x"];
 const CLIENT_CHANNELS: &[&str] = &["client", "client", "client", "nobody", "~"];
 const VERBS: &[&str] =
     &["PUBLISH", "PUBLISH", "PUBLISH", "PUBLISH", "SPUBLISH", "SPUBLISH", "publish"];
-pub(super) const PLANTS: &[&str] = &[
+pub(in crate::kinds) const PLANTS: &[&str] = &[
     "lock={a:1}@5",
     "lock={b:2}@9",
     "lock={a:1}",
@@ -92,7 +92,7 @@ pub(super) const PLANTS: &[&str] = &[
 
 const TOKENS: &[&str] = &["1", "7", "12", "0x10", "9000000000000001", "9007199254740990", "0", ""];
 
-pub(super) fn call(random: &mut Random) -> String {
+pub(in crate::kinds) fn call(random: &mut Random) -> String {
     let field = random.pick(FIELDS);
     let (lease, deadline) = (random.pick(LEASES), random.pick(DEADLINES));
     let (channel, verb) = (random.pick(CHANNELS), random.pick(VERBS));
@@ -136,7 +136,7 @@ pub(super) fn call(random: &mut Random) -> String {
 }
 
 /// Mistakes that the model must notice: script, what is in it, what stands there instead.
-pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
+pub(in crate::kinds) const MISTAKES: &[(&str, &str, &str)] = &[
     ("acquire", "if now > not_after then", "if false then"),
     ("acquire", "token = last + 1", "token = last"),
     (

@@ -23,7 +23,7 @@ const FOREIGN: [&str; 6] = [
     "lock={b:1}",
 ];
 
-pub(super) const ACQUIRE: &[Row] = &[
+pub(in crate::kinds) const ACQUIRE: &[Row] = &[
     // Free.
     ("", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@3", ""),
     ("fence=7", "acquire a 1 3M soon try 0 0", "1 T T", "fence=T lock={a:1}@3", ""),
@@ -112,7 +112,7 @@ pub(super) const ACQUIRE: &[Row] = &[
     ("lock={mode:write,b:1}@5", "acquire a 2 3M soon try 0 0", "-4 T 4", "=", ""),
 ];
 
-pub(super) const RELEASE: &[Row] = &[
+pub(in crate::kinds) const RELEASE: &[Row] = &[
     ("", "release a 0 ch PUBLISH", "0 T", "=", ""),
     ("", "release a 1 ch PUBLISH", "0 T", "=", ""),
     ("fence=7 lock={a:1}@5", "release a 0 ch PUBLISH", "1 T 1", "fence=7", "ch=0"),
@@ -146,7 +146,7 @@ pub(super) const RELEASE: &[Row] = &[
     ("lock={a:3}", "release a 1 ch PUBLISH", "2 T", "lock={a:1}", ""),
 ];
 
-pub(super) const RELEASE_MANY: &[Row] = &[
+pub(in crate::kinds) const RELEASE_MANY: &[Row] = &[
     ("", "release_many PUBLISH a ch", "1 T -5", "=", ""),
     ("fence=7 lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "fence=7", "ch=0"),
     ("lock={a:1}", "release_many SPUBLISH a ch", "1 T 1", "", "ch=0 sharded"),
@@ -164,7 +164,7 @@ pub(super) const RELEASE_MANY: &[Row] = &[
     ),
 ];
 
-pub(super) const RELEASE_AT: &[Row] = &[
+pub(in crate::kinds) const RELEASE_AT: &[Row] = &[
     ("", "release_at a soon 3M ch PUBLISH", "0 T", "=", ""),
     ("", "release_at a late 3M ch PUBLISH", "0 T", "=", ""),
     // The time is not over: what stands there is no hold any more, for exactly the rest.
@@ -221,7 +221,7 @@ pub(super) const RELEASE_AT: &[Row] = &[
     ("lock={a:kept:0}@3", "inspect", "1 T @3 1 a:kept 0", "=", ""),
 ];
 
-pub(super) const RENEW: &[Row] = &[
+pub(in crate::kinds) const RENEW: &[Row] = &[
     ("", "renew soon a 3M", "1 T 0", "=", ""),
     ("lock={a:1}@5", "renew soon a 9M", "1 T 1", "lock={a:1}@9", ""),
     ("lock={a:2}@5", "renew soon a 3M", "1 T 1", "=", ""),
@@ -242,7 +242,7 @@ pub(super) const RENEW: &[Row] = &[
     ("lock={a:1}@5", "renew late a 9M", "-1 T", "=", ""),
 ];
 
-pub(super) const HAND_OFF: &[Row] = &[
+pub(in crate::kinds) const HAND_OFF: &[Row] = &[
     ("", "hand_off a b 3M soon ch PUBLISH 0 0", "0 T", "=", ""),
     ("fence=7", "hand_off a b 3M soon ch PUBLISH 0 0", "0 T", "=", ""),
     (
@@ -353,7 +353,7 @@ pub(super) const HAND_OFF: &[Row] = &[
     ("lock=text", "hand_off a b 9M late ch PUBLISH 0 0", "-3 T", "=", ""),
 ];
 
-pub(super) const INSPECT: &[Row] = &[
+pub(in crate::kinds) const INSPECT: &[Row] = &[
     ("", "inspect", "0 T", "=", ""),
     ("lock={a:3}@5", "inspect", "1 T @5 1 a 3", "=", ""),
     ("lock={a:3}", "inspect", "1 T -1 1 a 3", "=", ""),
@@ -368,7 +368,7 @@ pub(super) const INSPECT: &[Row] = &[
     ("lock=[x]", "inspect", "2 T -1 list", "=", ""),
 ];
 
-pub(super) const RAISE: &[Row] = &[
+pub(in crate::kinds) const RAISE: &[Row] = &[
     ("lock={a:3}@5", "raise a 12", "1 T", "fence=12 lock={a:3}@5", ""),
     ("fence=11 lock={a:1}@5", "raise a 12", "1 T", "fence=12 lock={a:1}@5", ""),
     ("fence=12 lock={a:1}@5", "raise a 12", "1 T", "=", ""),
@@ -393,7 +393,7 @@ pub(super) const RAISE: &[Row] = &[
     ("fence={a:1} lock={a:1}@5", "raise a 12", "-4 T 5", "=", ""),
 ];
 
-pub(super) const FORCE_RELEASE: &[Row] = &[
+pub(in crate::kinds) const FORCE_RELEASE: &[Row] = &[
     ("", "force_release a soon ch PUBLISH client", "0 T", "=", ""),
     (
         "fence=7 lock={a:3}@5",
@@ -469,7 +469,7 @@ const TOKENS: &[&str] = &["0", "-1", "9007199254740991", "1.5", "x", "~", "nan",
 const VERBS: &[&str] = &["~", "publish", "DEL"];
 
 /// A foreign value under the key is never touched, whatever is asked of it.
-pub(super) fn check_foreign(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_foreign(server: &mut dyn Server) {
     let calls = [
         ("release a 0 ch PUBLISH", "-3 T"),
         ("release a 2 ch PUBLISH", "-3 T"),
@@ -492,7 +492,7 @@ pub(super) fn check_foreign(server: &mut dyn Server) {
 }
 
 /// Nothing is granted late, and what carries a deadline changes nothing.
-pub(super) fn check_late(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_late(server: &mut dyn Server) {
     let calls = [
         "acquire a 1 9M late try 0 0",
         "acquire a 2 9M late try 0 0",
@@ -519,7 +519,7 @@ pub(super) fn check_late(server: &mut dyn Server) {
 }
 
 /// A bad argument, or one that is missing, is named and nothing is written.
-pub(super) fn check_bad_arguments(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_bad_arguments(server: &mut dyn Server) {
     let mut rows = Vec::new();
     for (good, arguments) in BAD {
         let words: Vec<&str> = good.split(' ').collect();
@@ -563,7 +563,7 @@ pub(super) fn check_bad_arguments(server: &mut dyn Server) {
 }
 
 /// Tokens grow with every grant, through lost data too.
-pub(super) fn check_tokens(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_tokens(server: &mut dyn Server) {
     let mut last = 0;
     for round in 0..20 {
         if round % 5 == 0 {
@@ -591,7 +591,7 @@ fn token(server: &mut dyn Server, call: &str) -> i64 {
 }
 
 /// What is freed is published once, and only once.
-pub(super) fn check_freed_once(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_freed_once(server: &mut dyn Server) {
     set_up(server, "lock={a:3}@5");
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -606,7 +606,7 @@ const OOM: &str = "! OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Short of memory nothing is granted and nothing left half done, but locks can be freed and
 /// renewed.
-pub(super) fn check_out_of_memory(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_out_of_memory(server: &mut dyn Server) {
     let rows = [
         ("", "acquire a 1 9M soon try 0 0", OOM, "=", ""),
         ("fence=7 lock={a:1}@5", "acquire a 1 9M soon try 0 0", OOM, "=", ""),
@@ -672,7 +672,7 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
 }
 
 /// Of each pair whether it is allowed; nothing is touched.
-pub(super) fn check_permissions(server: &mut dyn Server) {
+pub(in crate::kinds) fn check_permissions(server: &mut dyn Server) {
     let call =
         |pairs: &[&str]| ScriptCall::new(&PERMISSIONS, Words::default(), pairs.iter().collect());
     server.forbid("hset");
@@ -690,7 +690,7 @@ pub(super) fn check_permissions(server: &mut dyn Server) {
     }
 }
 
-pub(super) const ALL: &[(&str, &[Row])] = &[
+pub(in crate::kinds) const ALL: &[(&str, &[Row])] = &[
     ("acquire", ACQUIRE),
     ("release", RELEASE),
     ("release_many", RELEASE_MANY),

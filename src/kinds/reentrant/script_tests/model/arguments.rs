@@ -11,6 +11,8 @@ const MOST_LEVELS: i64 = 65_535;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Announce<'a> {
     pub(super) line: Option<&'a str>,
+    /// Those of a fair lock.
+    pub(super) marks: Option<&'a str>,
     pub(super) channel: &'a str,
     pub(super) sharded: bool,
 }
@@ -31,8 +33,9 @@ pub(super) enum Mode {
 }
 
 /// An acquire with the count 1.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Attempt<'a> {
+    pub(super) is_fair: bool,
     pub(super) lock: &'a str,
     pub(super) fence: &'a str,
     pub(super) field: &'a str,
@@ -41,7 +44,9 @@ pub(super) struct Attempt<'a> {
     /// 0: none.
     pub(super) ticket: i64,
     pub(super) hears: bool,
-    /// The channel is empty unless the mode is *again*.
+    /// Other waiters of the client, which have places.
+    pub(super) others: Vec<&'a str>,
+    /// The channel is empty unless the mode is *again*, or the lock is a fair one.
     pub(super) announce: Announce<'a>,
 }
 
@@ -53,6 +58,8 @@ pub(super) enum Request<'a> {
         not_after: i64,
     },
     Release {
+        /// Tells the ticket of the place that it gives up.
+        tells_ticket: bool,
         lock: &'a str,
         field: &'a str,
         count: i64,
@@ -159,7 +166,15 @@ impl<'a> Arguments<'a> {
 
     /// The channel is in this place, the verb behind it.
     fn announce(&self, line: Option<&'a str>, place: usize) -> Result<Announce<'a>, i64> {
-        Ok(Announce { line, channel: self.text(place)?, sharded: self.sharded(place + 1)? })
+        let (channel, sharded) = (self.text(place)?, self.sharded(place + 1)?);
+        Ok(Announce { line, marks: None, channel, sharded })
+    }
+
+    /// The same, with the marks that stand behind the line.
+    fn announce_of(&self, call: &'a ScriptCall, place: usize) -> Result<Announce<'a>, i64> {
+        let mut keys = call.keys.iter().skip(1);
+        let (line, marks) = (keys.next(), keys.next());
+        Ok(Announce { marks, ..self.announce(line, place)? })
     }
 
     fn sharded(&self, place: usize) -> Result<bool, i64> {
@@ -182,11 +197,12 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
     let lock = key(0).unwrap_or_default();
     Ok(match call.script.name.rsplit('/').next().unwrap_or_default() {
         "acquire" => acquire(call)?,
-        "release" => Request::Release {
+        "release" | "undo" => Request::Release {
+            tells_ticket: call.script.name.ends_with("undo"),
             lock,
             field: args.text(1)?,
             count: args.number(2, 0, MOST_LEVELS)?,
-            announce: args.announce(key(1), 3)?,
+            announce: args.announce_of(call, 3)?,
         },
         "release_many" => release_many(call)?,
         "release_at" => Request::ReleaseAt {
@@ -194,7 +210,7 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             field: args.text(1)?,
             free_at: args.not_after(2)?,
             most: args.lease(3)?,
-            announce: args.announce(key(1), 4)?,
+            announce: args.announce_of(call, 4)?,
         },
         "renew" => {
             let not_after = args.not_after(1)?;
@@ -219,7 +235,7 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             lock,
             expected: args.text(1)?,
             not_after: args.not_after(2)?,
-            announce: args.announce(key(1), 3)?,
+            announce: args.announce_of(call, 3)?,
             client_channel: args.text(5)?,
         },
         other => panic!("no such script: {other}"),
@@ -228,17 +244,21 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
 
 fn acquire<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
     let (args, mut keys) = (Arguments(&call.args), call.keys.iter());
-    let (lock, fence, line) = (keys.next(), keys.next(), keys.next());
+    let (lock, fence, line, marks) = (keys.next(), keys.next(), keys.next(), keys.next());
+    let is_fair = call.script.name.starts_with("fair/");
     let field = args.text(1)?;
     let count = args.number(2, 1, MOST_LEVELS)?;
     let (lease, not_after) = (args.lease(3)?, args.not_after(4)?);
     let (mode, ticket, hears) = (args.mode(5)?, args.number(6, 0, LARGEST)?, args.flag(7)?);
-    let announce = match mode {
-        Mode::Again if line.is_some() => args.announce(line, 8)?,
-        _ => Announce { line, channel: "", sharded: false },
+    let announces = if is_fair { count == 1 } else { mode == Mode::Again };
+    let announce = match announces && line.is_some() {
+        true => Announce { marks, ..args.announce(line, 8)? },
+        false => Announce { line, marks, channel: "", sharded: false },
     };
     let (lock, fence) = (lock.unwrap_or_default(), fence.unwrap_or_default());
-    let attempt = Attempt { lock, fence, field, lease, mode, ticket, hears, announce };
+    let others = call.args.iter().skip(9).filter(|_| is_fair).collect();
+    let attempt =
+        Attempt { is_fair, lock, fence, field, lease, mode, ticket, hears, others, announce };
     Ok(Request::Acquire { attempt, count, not_after })
 }
 
@@ -254,7 +274,8 @@ fn hand_off<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
     let (line_first, hears) = (args.flag(7)?, args.flag(8)?);
     let (lock, fence) = (lock.unwrap_or_default(), fence.unwrap_or_default());
     let (mode, ticket) = (Mode::Again, 0);
-    let to = Attempt { lock, fence, field, lease, mode, ticket, hears, announce };
+    let (is_fair, others) = (false, Vec::new());
+    let to = Attempt { is_fair, lock, fence, field, lease, mode, ticket, hears, others, announce };
     Ok(Request::HandOff { from, to, not_after, line_first })
 }
 
@@ -269,7 +290,8 @@ fn release_many<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
     }
     let item = |(at, lock): (usize, &'a str)| {
         let (field, channel) = (args.text(2 * at + 2)?, args.text(2 * at + 3)?);
-        let announce = Announce { line: keys.iter().nth(holds + at), channel, sharded };
+        let announce =
+            Announce { line: keys.iter().nth(holds + at), marks: None, channel, sharded };
         Ok(Item { lock, field, announce })
     };
     let items = keys.iter().take(holds).enumerate().map(item);

@@ -1,0 +1,32 @@
+--[[
+  Gives up a hold now, and frees the lock at a given time. Until then a field stands in the place of
+  the hold that is nobody's: "<field>:kept". Removes nothing but the field of the hold.
+
+  KEYS[1]  lock      hash: hold field -> hold count; a count of 0 is a reservation
+  KEYS[2]  line      sorted set: hold field -> ticket; may be left out with the marks
+  KEYS[3]  marks     set: client uuids that have not been heard of since the lock was reserved for
+                     them
+  ARGV[1]  field     "<client uuid>:<hold id>"
+  ARGV[2]  free_at   server time in us before which nobody else may have the lock
+  ARGV[3]  most_ms   time to live that is left at most, should the server's clock have been set
+  ARGV[4]  channel   where it is announced, so that waiters hear of the new time to live
+  ARGV[5]  verb      PUBLISH or SPUBLISH
+
+  Returns {code, time in us, ...}
+    {2, time, receivers}  given up and published; the lock is taken until free_at; receivers -1 when
+                          publishing was refused, 0 when all this had been done before
+    {1, time, receivers}  freed and passed on: the time was over
+    {3, time, receivers}  freed and published, but the hash has other fields: they stay, without a
+                          time to live
+    {4, time, receivers}  the same, but they keep the time to live: they are a read-write lock, or
+                          Redis refused HEXISTS or PERSIST
+    {0, time}             the key is gone
+    {-3, time}            another hold has the key, or it is reserved
+    {-9, time, n}         ARGV[n] not allowed
+]]
+local lock, line, marks = KEYS[1], KEYS[2], KEYS[3]
+-- include reentrant/body/reserve.lua
+-- include fair/body/pass_on.lua
+-- include fair/body/freed.lua
+
+-- include reentrant/body/release_at.lua
