@@ -117,7 +117,7 @@ async fn every_script_is_run() {
     let redisson = builder(&server.url()).profile(WireProfile::Redisson).connect().await.unwrap();
     let mut connection = server.connection();
     for (kind, count) in [
-        ("reentrant", 8),
+        ("reentrant", 9),
         ("latch", 4),
         ("semaphore", 7),
         ("permit_expirable", 7),

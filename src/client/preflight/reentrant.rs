@@ -24,6 +24,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::Forced;
 use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Raised;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::share::Share;
@@ -187,6 +188,10 @@ fn steps(
             Command::Renew { holds, not_after },
             |body| matches!(body, Body::Renew(Some(renewed)) if renewed[..] == [Renewed::Yes]),
         ),
+        // The counter is never lowered.
+        step(Command::Raise { name: name.clone(), field: a.clone(), token: 1 }, |body| {
+            *body == Body::Raised(Raised::Yes)
+        }),
         step(acquire(b, 1), |body| matches!(body, Body::Acquire(Acquired::Held { .. }))),
         step(release(setting, name, b, 0), |body| matches!(body, Body::Release(Released::Foreign))),
     ];

@@ -277,6 +277,26 @@ fn a_wish_of_the_same_owner_in_an_outage_is_no_answer() {
     }
 }
 
+/// An attempt with a limit of its own ends with it, and what may have been granted is undone.
+#[test]
+fn an_attempt_with_a_limit_ends_in_time_and_is_undone() {
+    let limit = Wait::Within(100 * MILLISECOND);
+    for trouble in TROUBLES {
+        let mut troubled = Troubled::begin(Hand::new(), trouble);
+        let (answer, waited) = troubled.ask(1, limit);
+        assert!(is_unavailable(&answer), "{trouble:?}: {answer:?}");
+        assert_eq!(waited, length(limit), "{trouble:?}");
+    }
+    let mut hand = Hand::new();
+    let request = hand.ask(1, limit);
+    hand.pass(100 * MILLISECOND);
+    assert!(is_unavailable(&hand.answer(request)));
+    let mut longer = Hand::new();
+    let request = longer.ask(1, Wait::Within(5 * SECOND));
+    longer.pass(SECOND);
+    assert!(is_unavailable(&longer.answer(request)), "no longer than the command timeout");
+}
+
 /// What is known to be held is told, whatever the server does.
 #[test]
 fn a_hold_that_lives_is_an_answer_in_an_outage_too() {

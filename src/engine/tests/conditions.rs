@@ -18,6 +18,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::servers::Server;
+use crate::engine::servers::Servers;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Body;
@@ -866,6 +867,33 @@ fn what_went_wrong_last_is_told_in_words() {
     assert_eq!(server.last_trouble(), "connected, but no answer came in time");
     server.disconnected();
     assert_eq!(server.last_trouble(), "not connected");
+}
+
+/// A server's own clock says how old it is, but not older than the last answer of the one before.
+#[test]
+fn a_process_is_no_older_than_the_last_answer_of_the_one_before_it() {
+    let mut servers = Servers::default();
+    let process = |servers: &Servers| servers.links()[0].process.clone().expect("connected");
+    let info = |run_id: &str| ServerInfo {
+        run_id: run_id.to_owned(),
+        uptime: 100 * SECOND,
+        ..ServerInfo::default()
+    };
+    assert!(servers.links()[0].process.is_none());
+    servers.connected(at(1), ServerId::ONLY, info("run-1"));
+    assert_eq!(process(&servers).age(at(1)), 100 * SECOND);
+    assert_eq!(process(&servers).age(at(6)), 105 * SECOND);
+    servers.get_mut(ServerId::ONLY).answered(at(7), MS);
+    servers.connected(at(10), ServerId::ONLY, info("run-1"));
+    assert_eq!(process(&servers).age(at(10)), 100 * SECOND, "the same process");
+    servers.connected(at(12), ServerId::ONLY, info("run-2"));
+    assert_eq!(process(&servers).run_id, "run-2");
+    assert_eq!(process(&servers).age(at(12)), 5 * SECOND);
+    assert_eq!(process(&servers).age(at(13)), 6 * SECOND);
+}
+
+fn at(seconds: u32) -> Moment {
+    Moment::ZERO.plus(seconds * SECOND)
 }
 
 /// One process under two addresses is one server: what is missing there was taken away.
