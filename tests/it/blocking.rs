@@ -660,3 +660,29 @@ fn a_thread_takes_several_locks_or_none() {
     drop(all.lock_with(options).unwrap().expect("free"));
     eventually("nothing is left", || is_free(&server));
 }
+
+#[test]
+fn a_redlock_for_threads_excludes_and_is_released_everywhere() {
+    use redis_reentrant_lock::blocking::Redlock;
+
+    let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
+    let redlock = || {
+        let clients = servers.iter().enumerate().map(|(place, server)| {
+            let label = format!("server {place}");
+            LockClient::builder().url(server.url()).deployment(label).blocking_connect().unwrap()
+        });
+        let redlock = Redlock::new(clients).unwrap();
+        assert_eq!(redlock.assume_fresh(), 3);
+        redlock
+    };
+    let (ours, theirs) = (redlock(), redlock());
+    let guard = ours.lock("orders:42").unwrap();
+    assert!(guard.is_held() && theirs.try_lock("orders:42").unwrap().is_err());
+    guard.verify().unwrap();
+    assert_eq!(guard.lost_within(Duration::from_millis(1)).unwrap(), None);
+    let first = guard.fencing_token();
+    guard.unlock().unwrap();
+    assert!(theirs.with("orders:42", |guard| guard.fencing_token()).unwrap() > first);
+    assert!(theirs.preflight("orders:42").unwrap().iter().all(|report| report.is_usable()));
+    assert!(theirs.status().iter().all(|server| server.counts));
+}
