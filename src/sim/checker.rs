@@ -65,6 +65,7 @@ use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::kinds::share::Share;
+use crate::sim::checker::exclusion::check_holds;
 pub(super) use crate::sim::checker::line::Executed;
 use crate::sim::checker::line::Line;
 pub(super) use crate::sim::checker::line::View;
@@ -72,6 +73,7 @@ use crate::sim::checker::server_side::Sent;
 use crate::sim::client::Ask;
 use crate::sim::client::Client;
 use crate::sim::client::Slot;
+use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
 use crate::sim::kinds::Rules;
 use crate::sim::kinds::id_part;
@@ -114,6 +116,8 @@ struct Hold {
     /// Its key came back from a replica after it was given up, or a release of it was refused for
     /// good.
     excused: bool,
+    /// It had run out, and is there again since a clock was set back.
+    revived: bool,
     lost_before_shutdown: bool,
     /// The latest that was ever sent, on our clock.
     not_after: Moment,
@@ -293,6 +297,7 @@ pub(super) struct Checker {
     fails: bool,
     /// A server's clock was set, so that keys live longer or shorter than meant.
     pub(super) jumped: bool,
+    revivals: bool,
     pub(super) clock_went_back: bool,
     pub(super) fence_was_lost: bool,
     pub(super) latches: Latches,
@@ -329,6 +334,7 @@ impl Checker {
             refuses_login: None,
             fails: false,
             jumped: false,
+            revivals: false,
             clock_went_back: false,
             fence_was_lost: false,
             latches: Latches::new(),
@@ -386,6 +392,29 @@ impl Checker {
         if let Some(hold) = self.hold_of(field) {
             hold.excused = true;
         }
+    }
+
+    /// What had run out on a server is there again, because its clock was set back.
+    pub(super) fn note_revived(&mut self, field: &str) {
+        self.revive(field);
+        if let Some(hold) = self.hold_of(field) {
+            hold.revived = true;
+            self.revivals = true;
+        }
+    }
+
+    /// P1, by the key, of what nothing has brought back.
+    fn check_places(&self, lock: &Found) -> Result<(), String> {
+        if !self.revivals {
+            return check_holds(lock);
+        }
+        let is_revived = |place: &Place| {
+            let hold = self.key_of(&place.field).and_then(|key| self.holds.get(&key));
+            hold.is_some_and(|hold| hold.revived)
+        };
+        let mut others = lock.clone();
+        others.holds.retain(|place| !is_revived(place));
+        check_holds(&others)
     }
 
     /// Whatever became of the key was not announced.

@@ -230,7 +230,14 @@ impl World {
         self.breach_all_at(process, "its server's clock was set");
         self.checker.jumped = true;
         self.checker.clock_went_back |= jump < 0;
+        let before = self.locks_at(process);
         self.processes[process].offset_us += jump;
+        for lock in self.locks_at(process) {
+            let had = before.iter().find(|had| had.name == lock.name);
+            let is_back = |place: &&Place| had.is_none_or(|had| had.hold(&place.field).is_none());
+            let back = lock.holds.iter().filter(is_back);
+            back.for_each(|place| self.checker.note_revived(&place.field));
+        }
         self.disturb_users(process, self.now);
     }
 

@@ -13,7 +13,6 @@ use crate::sim::checker::Checker;
 use crate::sim::checker::Hold;
 use crate::sim::checker::LATE;
 use crate::sim::checker::drifts_by;
-use crate::sim::checker::exclusion::check_holds;
 use crate::sim::checker::exclusion::check_key;
 use crate::sim::client::Ask;
 use crate::sim::client::Client;
@@ -125,7 +124,7 @@ impl Checker {
     ) -> Result<(), String> {
         self.look_at_holds(now, locks, clients)?;
         for lock in locks {
-            check_holds(lock)?;
+            self.check_places(lock)?;
             for hold in &lock.holds {
                 self.look_at_place(now, lock, hold, clients)?;
             }

@@ -19,7 +19,6 @@ use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
 use crate::kinds::share::Share;
 use crate::sim::checker::Checker;
-use crate::sim::checker::exclusion::check_holds;
 use crate::sim::client::Request;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
@@ -283,7 +282,7 @@ impl Checker {
                 self.on_freed(&was.name, command, outcome);
             }
         }
-        after.iter().try_for_each(check_holds)?;
+        after.iter().try_for_each(|lock| self.check_places(lock))?;
         if let Some(name) = command.name() {
             rules_of(name).look(&process.keys, process.time(now), name)?;
         }
