@@ -2,8 +2,7 @@
 -- Included by acquire.lua, whose header explains arguments and replies, and by
 -- several/reentrant.lua.
 --
--- Uses lock, fence, line, field, count, lease, lease_text, not_after, mode, ticket, hears, channel,
--- verb, now, now_text
+-- Uses channel, field, hears, line, lock, mode, now, ticket, verb
 
 -- include reentrant/body/arguments.lua
 if line and mode == "again" then

@@ -1,7 +1,9 @@
 -- Takes the field of a hold or a reservation out of the lock, or leaves the line; or sets the hold
 -- count.
 --
--- Uses lock, line, field, count, channel, verb, now. Leaves fields (how many there were) and is_own
+-- Leaves fields (how many there were) and is_own
+--
+-- Uses count, field, line, lock, now
 
 local fields = redis.pcall("HLEN", lock)
 if type(fields) == "table" then

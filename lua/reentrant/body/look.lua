@@ -1,7 +1,9 @@
 -- What an attempt finds under the key of the lock; takes care of a want of 2 and more.
 --
--- Uses lock, field, count, lease, not_after, now. Leaves pttl, mine (the own hold count, or false),
--- reserved (whether that is a reservation), holder and left (who else has the lock, and for how long)
+-- Leaves pttl, mine (the own hold count, or false), reserved (whether that is a reservation),
+-- holder and left (who else has the lock, and for how long)
+--
+-- Uses count, field, lease, lock, not_after, now
 
 if now > not_after then return {-1, now} end
 

@@ -2,7 +2,7 @@
 -- Included by release.lua, whose header explains arguments and replies, and by
 -- several/reentrant.lua.
 --
--- Uses lock, line, field, count, channel, verb, now
+-- Uses channel, line, lock, verb
 
 -- include reentrant/body/given_arguments.lua
 -- include reentrant/body/give_up.lua
