@@ -79,11 +79,16 @@ impl Majority {
         self.whole.is_held(now)
     }
 
-    /// A server counts again.
-    pub(crate) fn put(&self, place: usize, part: Arc<HoldCell>) {
-        if let Some(known) = self.lock().get_mut(place) {
-            *known = Some(part);
+    /// A server counts again, unless the majority was lost before, which nobody may have seen yet.
+    pub(crate) fn put(&self, place: usize, part: Arc<HoldCell>, now: Moment) {
+        {
+            let mut parts = self.lock();
+            let was_held = now < self.nth_end(&parts);
+            if let Some(known) = parts.get_mut(place).filter(|_| was_held) {
+                *known = Some(part);
+            }
         }
+        self.lose_if_past(now);
         self.changed.notify_one();
     }
 
@@ -175,14 +180,24 @@ mod tests {
     fn a_part_that_is_put_in_later_counts_but_brings_nothing_back() {
         let (majority, parts) = majority(&[500, 400, 0]);
         assert!(!majority.has(2, Moment(1)));
-        majority.put(2, part(600));
+        majority.put(2, part(600), Moment(1));
         assert!(majority.has(2, Moment(1)));
         parts[0].lose(LossReason::Removed);
         assert_eq!(majority.valid_until(), Moment(400));
         parts[1].lose(LossReason::Removed);
         assert!(!majority.is_still_held(Moment(1)));
-        majority.put(0, part(600));
+        majority.put(0, part(600), Moment(1));
         assert!(!majority.is_still_held(Moment(1)), "it was seen to be lost");
+        assert_eq!(majority.valid_until(), Moment::ZERO);
+    }
+
+    #[test]
+    fn a_loss_that_nobody_has_seen_is_final_too() {
+        let (majority, _) = majority(&[100, 400, 0]);
+        // Since 100 it has only one server, and somebody else may have had the others.
+        majority.put(2, part(600), Moment(150));
+        assert_eq!(majority.whole().loss(), Some(LossReason::Expired));
+        assert!(!majority.is_still_held(Moment(150)));
         assert_eq!(majority.valid_until(), Moment::ZERO);
     }
 

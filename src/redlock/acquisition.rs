@@ -61,8 +61,12 @@ struct Tally {
     quarantined: Vec<Duration>,
     /// Addresses and causes.
     silent: Vec<String>,
-    /// The first refusal that waiting does not help against.
-    refusal: Option<Error>,
+    /// The refusals that waiting does not help against.
+    refusals: Vec<Error>,
+    /// What was left of the wait was too short for an attempt.
+    is_hurried: bool,
+    /// When a wait at a server ended at which a majority was connected.
+    well_at: Moment,
 }
 
 impl Tally {
@@ -71,7 +75,7 @@ impl Tally {
             Error::Unavailable { cause, .. } => self.silent.push(format!("{address}: {cause}")),
             error => {
                 self.silent.push(format!("{address}: {error}"));
-                self.refusal.get_or_insert(error);
+                self.refusals.push(error);
             }
         }
     }
@@ -107,17 +111,22 @@ impl<'a> MajorityAcquisition<'a> {
     }
 
     pub(super) async fn run(self) -> Result<Result<RedlockGuard, NotAcquired>> {
-        let mut well_at = self.since;
+        let (mut well_at, mut known) = (self.since, 0);
         let mut round = self.at_once().await?;
         loop {
             self.servers.check_different()?;
-            let tally = match round {
+            let mut tally = match round {
                 MajorityRound::Taken(guards) => match self.settle(guards).await? {
-                    Some(guard) => return Ok(Ok(guard)),
-                    None => Tally { answered: self.servers.needed(), ..Tally::default() },
+                    Ok(guard) => return Ok(Ok(guard)),
+                    Err(tally) => tally,
                 },
                 MajorityRound::Failed(tally) => tally,
             };
+            if tally.is_hurried {
+                // It says less than the one before.
+                tally.answered = tally.answered.max(known);
+            }
+            known = tally.answered;
             if let Some(end) = self.is_over(&tally, &mut well_at)? {
                 return Ok(Err(end));
             }
@@ -132,9 +141,11 @@ impl<'a> MajorityAcquisition<'a> {
     fn is_over(&self, tally: &Tally, well_at: &mut Moment) -> Result<Option<NotAcquired>> {
         let (now, needed) = (self.first().now(), self.servers.needed());
         let is_late = self.left().is_some_and(|left| left.is_zero());
+        *well_at = tally.well_at.max(*well_at);
+        let may_grant = self.locks.len() - tally.refusals.len();
         if tally.answered + tally.quarantined.len() >= needed {
             *well_at = now;
-        } else if let Some(refusal) = &tally.refusal {
+        } else if let Some(refusal) = tally.refusals.first().filter(|_| may_grant < needed) {
             return Err(refusal.clone());
         }
         if tally.answered >= needed {
@@ -239,7 +250,18 @@ impl<'a> MajorityAcquisition<'a> {
         tally.answered = 0;
         let mut guards = self.nothing();
         for place in places {
-            match self.take_at(place, &guards).await {
+            if self.left().is_some_and(|left| left.is_zero()) {
+                tally.is_hurried = true;
+                break;
+            }
+            tally.is_hurried |= self.left().is_some_and(|left| left < self.limit_at(place));
+            let since = self.first().now();
+            let taken = self.take_at(place, &guards).await;
+            let now = self.first().now();
+            if now.since(since) > self.limit_at(place) && self.servers.has_connections() {
+                tally.well_at = now;
+            }
+            match taken {
                 Ok(Some(guard)) => self.note_grant(place, guard, &mut guards, &mut tally),
                 Ok(None) => {
                     // There is no use in asking the others.
@@ -267,22 +289,27 @@ impl<'a> MajorityAcquisition<'a> {
         let asked = self.locks[place].acquire_on(self.owner, self.terms.renewed(), wait);
         let lost = guards.iter().flatten().map(|guard| Box::pin(guard.lost())).collect::<Vec<_>>();
         let answer = if lost.is_empty() {
-            either(asked, self.outage()).await
+            either(asked, self.outage(place)).await
         } else {
             either(asked, select_all(lost)).await
         };
         answer.map_or(Ok(None), |answer| answer.map(Result::ok))
     }
 
-    /// Returns when fewer than a majority have been connected for the outage limit. Whoever waits at
-    /// a server with nothing in hand would not notice.
-    async fn outage(&self) {
-        let mut well_at = self.first().now();
+    /// Returns when fewer than a majority have been connected for the outage limit, or when a
+    /// majority is, but this server was not at two looks. Whoever waits there with nothing in hand
+    /// would not notice.
+    async fn outage(&self, place: usize) {
+        let (mut well_at, mut away) = (self.first().now(), 0);
         while self.first().now().since(well_at) < self.outage_limit()
             && self.first().sleep(LONGEST_NAP.min(self.outage_limit())).await.is_ok()
         {
-            if self.servers.connected() >= self.servers.needed() {
+            away = if self.servers.is_connected(place) { 0 } else { away + 1 };
+            if self.servers.has_connections() {
                 well_at = self.first().now();
+                if away > 1 {
+                    return;
+                }
             }
         }
     }
@@ -294,31 +321,43 @@ impl<'a> MajorityAcquisition<'a> {
 
     /// One attempt at one server.
     async fn try_at(&self, place: usize) -> Result<Result<Guard, NotAcquired>> {
-        let lease = self.terms.lease.length();
-        let limit = self.servers.limit_of(&self.servers.all[place], lease);
+        let limit = self.limit_at(place);
         let limit =
             self.left().filter(|left| !left.is_zero()).map_or(limit, |left| left.min(limit));
         let terms = self.terms.renewed();
         self.locks[place].acquire_on(self.owner, terms, Wait::Within(limit)).await
     }
 
+    fn limit_at(&self, place: usize) -> Duration {
+        self.servers.limit_of(&self.servers.all[place], self.terms.lease.length())
+    }
+
     /// Raises the token, sets the final terms, and looks once more whether there is a majority.
-    async fn settle(&self, mut guards: Guards) -> Result<Option<RedlockGuard>> {
+    async fn settle(&self, mut guards: Guards) -> Result<Result<RedlockGuard, Tally>> {
         let token = guards.iter().flatten().map(Guard::fencing_token).max().unwrap_or_default();
         let raised = self.raise(&guards, token).await;
         self.set_terms(&mut guards).await?;
+        let mut tally = Tally::default();
+        for (server, (guard, is_raised)) in self.servers.all.iter().zip(guards.iter().zip(&raised))
+        {
+            match guard {
+                Some(_) if *is_raised => tally.answered += 1,
+                Some(_) => tally.silent.push(format!("{}: no token", server.address())),
+                None => {}
+            }
+        }
         let parts = guards.iter().zip(raised).map(|(guard, is_raised)| {
             guard.as_ref().filter(|_| is_raised).map(|guard| Arc::clone(guard.cell()))
         });
         let parts = parts.collect::<Vec<_>>();
         let majority = Majority::new(self.locks[0].lock_name().clone(), token, parts);
         if !majority.is_still_held(self.first().now()) {
-            return Ok(None);
+            return Ok(Err(tally));
         }
         let (servers, locks) = (Arc::clone(self.servers), self.locks.clone());
         let held = Held::new(Arc::new(majority), guards, servers, locks, self.terms);
         self.first().spawn(keep(Arc::clone(&held)));
-        Ok(Some(RedlockGuard::new(held)))
+        Ok(Ok(RedlockGuard::new(held)))
     }
 
     /// Where the token was raised, as far as that was answered.
@@ -339,8 +378,7 @@ impl<'a> MajorityAcquisition<'a> {
         if guard.fencing_token() == token {
             return true;
         }
-        let server = &self.servers.all[place];
-        let limit = self.servers.limit_of(server, self.terms.lease.length());
+        let (server, limit) = (&self.servers.all[place], self.limit_at(place));
         within(server.client.shared(), limit, guard.raise(token)).await == Some(true)
     }
 
@@ -358,7 +396,11 @@ impl<'a> MajorityAcquisition<'a> {
         let answers = gather(self.first(), asked, is_granted, self.servers.needed()).await;
         let outer = std::mem::replace(guards, self.nothing());
         for (place, answer) in answers {
-            guards[place] = answer.ok().and_then(Result::ok);
+            // A new hold may be on a server that was started meanwhile, and has not got the token.
+            let is_same = |guard: &Guard| {
+                outer[place].as_ref().is_some_and(|outer| Arc::ptr_eq(outer.cell(), guard.cell()))
+            };
+            guards[place] = answer.ok().and_then(Result::ok).filter(is_same);
         }
         // The outer levels end only now.
         drop(outer);
@@ -387,7 +429,9 @@ impl<'a> MajorityAcquisition<'a> {
         let counting = self.locks.len() - quarantined.len();
         let missing = self.servers.needed().saturating_sub(counting);
         let nap = missing.checked_sub(1).and_then(|last| quarantined.get(last)).copied();
-        let length = nap.unwrap_or_default().min(LONGEST_NAP).max(random_pause());
+        // Some of the wait is left for the next round.
+        let random = self.left().map_or(random_pause(), |left| random_pause().min(left / 2));
+        let length = nap.unwrap_or_default().min(LONGEST_NAP).max(random);
         self.first().sleep(self.left().map_or(length, |left| left.min(length))).await
     }
 }

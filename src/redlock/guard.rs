@@ -167,6 +167,10 @@ impl RedlockGuard {
     /// The release goes on in any case.
     pub async fn unlock(self) -> Result<()> {
         let lost = self.loss().map(|_| self.why_lost());
+        if self.held.first().is_in_child() {
+            // As when it is dropped.
+            return Err(self.why_lost());
+        }
         let guards = self.held.close();
         let asked = guards.into_iter().enumerate().map(|(place, guard)| (place, guard.unlock()));
         let released = self.majority_of(asked).await;

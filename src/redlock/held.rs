@@ -171,7 +171,7 @@ async fn mend_at(held: &Held, place: usize) {
     let is_raised = within(server.client.shared(), limit, guard.raise(token)).await;
     let counts = held.servers.standing(place) == Vote::Counts;
     if is_raised == Some(true) && counts && !held.majority.has(place, held.first().now()) {
-        held.majority.put(place, Arc::clone(guard.cell()));
+        held.majority.put(place, Arc::clone(guard.cell()), held.first().now());
     }
 }
 

@@ -97,11 +97,17 @@ impl RedlockServers {
 
     /// How many have a connection.
     pub(super) fn connected(&self) -> usize {
-        let is_connected = |server: &&Voter| {
-            let process = server.client.shared().counters().process();
-            process.is_some_and(|(_, is_connected)| is_connected)
-        };
-        self.all.iter().filter(is_connected).count()
+        (0..self.all.len()).filter(|place| self.is_connected(*place)).count()
+    }
+
+    pub(super) fn is_connected(&self, place: usize) -> bool {
+        let process = self.all[place].client.shared().counters().process();
+        process.is_some_and(|(_, is_connected)| is_connected)
+    }
+
+    /// Whether a majority has a connection.
+    pub(super) fn has_connections(&self) -> bool {
+        self.connected() >= self.needed()
     }
 
     pub(super) fn standing(&self, place: usize) -> Vote {

@@ -120,10 +120,11 @@ fn field(info: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// For how long the process has been there. Parts of a second are left out.
+/// For how long the process has been there at least. Redis takes the difference of two times in
+/// whole seconds, which may be nearly a second too much.
 fn uptime(info: &str) -> Duration {
     let seconds = field(info, "uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
-    seconds.map_or(Duration::ZERO, Duration::from_secs)
+    seconds.map_or(Duration::ZERO, |seconds: u64| Duration::from_secs(seconds.saturating_sub(1)))
 }
 
 /// The version. Valkey reports the Redis version that it is compatible with, 7.2, besides its own.
@@ -309,7 +310,9 @@ mod tests {
         assert_eq!(version(info), "7.2.4");
         assert_eq!(field(info, "run_id").as_deref(), Some("ab12"));
         assert_eq!(field(info, "role"), None);
-        assert_eq!(uptime("uptime_in_seconds:77\r\n"), Duration::from_secs(77));
+        assert_eq!(uptime("uptime_in_seconds:77\r\n"), Duration::from_secs(76));
+        assert_eq!(uptime("uptime_in_seconds:1\r\n"), Duration::ZERO, "it may be a millisecond");
+        assert_eq!(uptime("uptime_in_seconds:0\r\n"), Duration::ZERO);
         assert_eq!(uptime("uptime_in_seconds:-1\r\n"), Duration::ZERO);
         assert_eq!(uptime(info), Duration::ZERO);
         assert_eq!(role(info, "# Replication\r\nrole:slave\r\n").as_deref(), Some("slave"));
