@@ -41,6 +41,21 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
+    /// Tokio's clock. All have one start, so that the moments of several clients can be compared.
+    /// It is long past, since the clock of a runtime that is paused may be behind others.
+    #[cfg(feature = "in-memory")]
+    pub(crate) fn tokio() -> Self {
+        use std::sync::OnceLock;
+        use tokio::time::Instant;
+
+        static START: OnceLock<Instant> = OnceLock::new();
+        const PAST: Duration = Duration::from_secs(10 * 365 * 86_400);
+        Self::Tokio(*START.get_or_init(|| {
+            let now = Instant::now();
+            now.checked_sub(PAST).unwrap_or(now)
+        }))
+    }
+
     pub(crate) fn now(self) -> Moment {
         match self {
             Self::Boot => boot_now(),
@@ -96,8 +111,8 @@ fn boot_now() -> Moment {
 /// An instant up to which something is valid, on a clock that runs through suspend, which Tokio's
 /// and std's do not. Ask for the remaining time where you need it.
 ///
-/// An earlier deadline is less than a later one, also among several clients of one process. With an
-/// in-memory server, only the deadlines of one client can be compared. The deadline of a hold that
+/// An earlier deadline is less than a later one, also among several clients of one process. With
+/// in-memory servers, only the deadlines of one runtime can be compared. The deadline of a hold that
 /// has ended is less than all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {

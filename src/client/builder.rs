@@ -682,7 +682,7 @@ impl DriverParts {
         Self {
             place: process.into(),
             clock: match tokio::runtime::Handle::try_current() {
-                Ok(_) => Clock::Tokio(tokio::time::Instant::now()),
+                Ok(_) => Clock::tokio(),
                 Err(_) => Clock::Boot,
             },
             address: "in-memory".to_owned(),

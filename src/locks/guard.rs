@@ -478,7 +478,7 @@ mod tests {
     #[cfg(feature = "in-memory")]
     #[tokio::test(start_paused = true)]
     async fn a_guard_sees_the_end_of_its_hold_whatever_became_of_the_driver() {
-        let clock = Clock::Tokio(tokio::time::Instant::now());
+        let clock = Clock::tokio();
         let (shared, _mailbox) = handle(clock, None);
         let guard = guard(&shared, clock.now().plus(Duration::from_secs(1)));
         let polls = std::cell::Cell::new(0);

@@ -30,6 +30,9 @@ use crate::redlock::held::keep;
 use crate::redlock::servers::RedlockServers;
 use crate::redlock::servers::Vote;
 
+#[cfg(all(test, feature = "in-memory"))]
+mod tests;
+
 /// The longest sleep of who waits for a server that does not count yet.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,123 @@
+//! A majority of in-memory servers, on a paused clock.
+
+use super::*;
+
+use std::time::Duration;
+
+use crate::InMemoryServer;
+use crate::LockClient;
+use crate::Redlock;
+
+const NAME: &str = "orders:42";
+const LEASE: Duration = Duration::from_secs(10);
+
+fn servers() -> [InMemoryServer; 3] {
+    std::array::from_fn(|_| InMemoryServer::new())
+}
+
+/// A client of a server, which starts so long after the others.
+async fn client(place: usize, server: &InMemoryServer, late: Duration) -> LockClient {
+    tokio::time::sleep(late).await;
+    let client = LockClient::builder().in_memory(server).deployment(format!("server {place}"));
+    client.lease(LEASE).connect().await.unwrap()
+}
+
+fn redlock(clients: &[LockClient]) -> Redlock {
+    let redlock = Redlock::new(clients.iter().cloned()).unwrap();
+    assert_eq!(redlock.assume_fresh(), clients.len());
+    redlock
+}
+
+async fn clients(servers: &[InMemoryServer]) -> Vec<LockClient> {
+    let mut clients = Vec::new();
+    for (place, server) in servers.iter().enumerate() {
+        clients.push(client(place, server, Duration::ZERO).await);
+    }
+    clients
+}
+
+fn begin(redlock: &Redlock, options: LockOptions) -> MajorityAcquisition<'_> {
+    MajorityAcquisition::begin(&redlock.servers, NAME, options).unwrap()
+}
+
+/// Everything that is under way.
+async fn let_it_settle() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_began_at_different_times_have_one_clock() {
+    let servers = servers();
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        let mut clients = Vec::new();
+        for place in order {
+            clients.push(client(place, &servers[place], LEASE * 6).await);
+        }
+        let redlock = redlock(&clients);
+        let guard = redlock.try_lock(NAME).await.unwrap().expect("it is free");
+        let remaining = guard.valid_until().remaining();
+        assert!(remaining > LEASE / 2 && remaining <= LEASE, "{remaining:?}");
+        guard.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn final_terms_do_not_take_a_hold_on_a_server_that_was_started_meanwhile() {
+    let servers = servers();
+    servers[2].set_reachable(false);
+    let clients = {
+        let mut clients = clients(&servers[..2]).await;
+        let last = LockClient::builder().in_memory(&servers[2]).deployment("server 2");
+        clients.push(last.lease(LEASE).connect_lazy().unwrap());
+        clients
+    };
+    let redlock = Redlock::new(clients).unwrap();
+    assert_eq!(redlock.assume_fresh(), 2);
+    for is_restarted in [false, true] {
+        let call = begin(&redlock, LockOptions::new().lease(LEASE).wait(Duration::ZERO));
+        let MajorityRound::Taken(guards) = call.at_once().await.unwrap() else { panic!("free") };
+        if is_restarted {
+            servers[0].restart();
+            let_it_settle().await;
+        }
+        let settled = call.settle(guards).await.unwrap();
+        assert_eq!(settled.is_err(), is_restarted, "{settled:?}");
+        drop(settled);
+        let_it_settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_was_not_taken_is_no_holder() {
+    let servers = servers();
+    let clients = clients(&servers).await;
+    let redlock = redlock(&clients);
+    // The counter of the first server is ahead.
+    for _ in 0..5 {
+        clients[0].mutex(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    }
+    let call = begin(&redlock, LockOptions::new().wait(Duration::ZERO));
+    let MajorityRound::Taken(guards) = call.at_once().await.unwrap() else { panic!("free") };
+    servers[1].set_answering(false);
+    servers[2].set_answering(false);
+    let tally = call.settle(guards).await.unwrap().expect_err("only one has the token");
+    let error = call.is_over(&tally, &mut call.since.clone()).unwrap_err();
+    let Error::Unavailable { cause, .. } = &error else { panic!("{error}") };
+    assert!(cause.contains("1 of 3 servers") && cause.contains("no token"), "{cause}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_in_the_middle_of_a_round_is_no_outage() {
+    let servers = servers();
+    let (ours, theirs) = (clients(&servers).await, clients(&servers).await);
+    let (redlock, held) = (redlock(&ours), redlock(&theirs));
+    let held = held.lock(NAME).await.unwrap();
+    for (server, client) in servers.iter().zip(&ours) {
+        server.client(client).set_reply_delay(Duration::from_millis(40));
+    }
+    for wait in (80..200).cycle().take(300) {
+        let asked = redlock.try_lock_for(NAME, Duration::from_millis(wait)).await;
+        assert!(asked.expect("its holder is the only reason").is_err());
+    }
+    assert!(held.is_held());
+}
