@@ -34,6 +34,8 @@ pub(crate) use start::MakeBackend;
 pub(crate) use start::Setup;
 pub(crate) use start::start;
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -45,6 +47,15 @@ use crate::engine::event::RequestId;
 /// How long the end of a thread, or the drop of the last handle, waits for releases that are under
 /// way.
 const LAST_RELEASES: Duration = Duration::from_millis(200);
+
+/// A future that nobody waits for.
+struct Background(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background").finish_non_exhaustive()
+    }
+}
 
 /// What callers send.
 #[derive(Debug)]
@@ -61,6 +72,8 @@ enum Message {
     Leave { hold: u64, level: RequestId },
     /// `LockClient::shutdown`; answered by the driver's last act.
     Shutdown { request: RequestId, ticket: Ticket, until: Moment },
+    /// Something that goes on in the runtime of the driver.
+    Spawn { future: Background },
     /// A thread that ends waits for the end of what was given up before. The sender is dropped
     /// then.
     Settle { done: mpsc::Sender<()> },

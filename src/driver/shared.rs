@@ -16,7 +16,6 @@ use std::task::ready;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::task::consume_budget;
 
 use crate::base::cell::Directory;
@@ -38,6 +37,7 @@ use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::settings::config::Config;
 
+use super::Background;
 use super::LAST_RELEASES;
 use super::Message;
 use super::drive::Drive;
@@ -71,8 +71,6 @@ pub(crate) struct Shared {
     pub(super) pending_wakes: Arc<PendingWakes>,
     /// `Some` if the driver runs on the caller's current-thread runtime.
     drive: Option<Arc<Drive>>,
-    /// The runtime that the driver runs on.
-    runtime: Option<Handle>,
     next_request: AtomicU64,
     /// The process in which the driver runs.
     pub(super) process: Process,
@@ -91,7 +89,6 @@ impl Shared {
         let next_request = AtomicU64::new(1);
         let pending_wakes = Arc::default();
         let (at_once, drive, process) = (None, None, Process::current());
-        let runtime = None;
         Self {
             mailbox,
             clock,
@@ -103,7 +100,6 @@ impl Shared {
             at_once,
             pending_wakes,
             drive,
-            runtime,
             next_request,
             process,
         }
@@ -114,19 +110,16 @@ impl Shared {
         at_once: Option<AtOnce>,
         pending_wakes: Arc<PendingWakes>,
         drive: Option<Arc<Drive>>,
-        runtime: Option<Handle>,
     ) -> Self {
         (self.at_once, self.pending_wakes, self.drive) = (at_once, pending_wakes, drive);
-        self.runtime = runtime;
         self
     }
 
     /// Runs a future where the driver runs. It is dropped with the runtime of the driver, and at
-    /// once if there is none.
+    /// once if the driver has ended.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(OwnProcessOnly::new(future));
-        }
+        let future = Background(Box::pin(OwnProcessOnly::new(future)));
+        self.mailbox.send(Message::Spawn { future });
     }
 
     /// Waits so long. Needs no timer of the caller's executor.

@@ -113,23 +113,20 @@ pub(crate) fn start(place: impl Into<DriverPlace>, setup: Setup) -> Result<Arc<S
         (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&pending_wakes);
     let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
-    let (thread, at_once, drive, runtime) = match place {
+    let (thread, at_once, drive) = match place {
         DriverPlace::Chosen(Driver::Thread) => {
-            let (thread, runtime, at_once) = on_a_thread(make)?;
-            (Some(thread), Some(at_once), None, Some(runtime))
+            let (thread, at_once) = on_a_thread(make)?;
+            (Some(thread), Some(at_once), None)
         }
         DriverPlace::Chosen(Driver::Current) => {
             let (at_once, drive) = on_this_runtime(make, config.outage_limit)?;
-            (None, Some(at_once), drive, Handle::try_current().ok())
+            (None, Some(at_once), drive)
         }
         #[cfg(feature = "in-memory")]
-        DriverPlace::Process(process) => {
-            let (thread, runtime) = in_process(make, process)?;
-            (thread, None, None, Some(runtime))
-        }
+        DriverPlace::Process(process) => (in_process(make, process)?, None, None),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
-    let shared = Arc::new(shared.with(at_once, pending_wakes, drive, runtime));
+    let shared = Arc::new(shared.with(at_once, pending_wakes, drive));
     shared.settle_at_end();
     Ok(shared)
 }
@@ -162,7 +159,7 @@ fn on_this_runtime(
 fn in_process(
     make: impl FnOnce() -> Task + Send + 'static,
     process: Arc<ClientProcess>,
-) -> Result<(Option<ThreadId>, Handle), Error> {
+) -> Result<Option<ThreadId>, Error> {
     let driver = async move {
         let mut task = make();
         poll_fn(|cx| task.poll(cx)).await;
@@ -171,10 +168,10 @@ fn in_process(
     let driver = async move { process.run(driver).await };
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(OwnProcessOnly::new(driver));
-        return Ok((None, runtime));
+        return Ok(None);
     }
-    let (thread, runtime) = spawn_with_runtime(move |runtime| runtime.block_on(driver))?;
-    Ok((Some(thread), runtime))
+    let thread = spawn_with_runtime(move |runtime| runtime.block_on(driver))?;
+    Ok(Some(thread))
 }
 
 /// The driver's own future. It polls the task in the seat when no caller does.
@@ -222,12 +219,10 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
     }));
 }
 
-fn on_a_thread(
-    make: impl FnOnce() -> Task + Send + 'static,
-) -> Result<(ThreadId, Handle, AtOnce), Error> {
+fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
     let seat = Arc::new(Seat::new());
     let task = PolledTask { seat: Arc::clone(&seat), drive: None };
-    let (thread, handle) = spawn_with_runtime(move |runtime| {
+    let thread = spawn_with_runtime(move |runtime| {
         // Spawned as a task, because the main future of a runtime writes to a pipe to wake itself
         // after each turn.
         let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(task.run(make))) else { return };
@@ -237,18 +232,16 @@ fn on_a_thread(
         farewell.deliver();
     })?;
     let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, message));
-    Ok((thread, handle, at_once))
+    Ok((thread, at_once))
 }
 
 /// Starts a thread with a runtime for one driver.
-fn spawn_with_runtime(
-    body: impl FnOnce(Runtime) + Send + 'static,
-) -> Result<(ThreadId, Handle), Error> {
+fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<ThreadId, Error> {
     let (started, result) = mpsc::sync_channel(1);
     let body =
         move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
             Ok(runtime) => {
-                let _ = started.send(Ok(runtime.handle().clone()));
+                let _ = started.send(Ok(()));
                 body(runtime);
             }
             Err(error) => {
@@ -260,7 +253,7 @@ fn spawn_with_runtime(
         .spawn(body)
         .map_err(cannot_start)?;
     match result.recv() {
-        Ok(Ok(runtime)) => Ok((thread.thread().id(), runtime)),
+        Ok(Ok(())) => Ok(thread.thread().id()),
         Ok(Err(error)) => Err(cannot_start(error)),
         Err(_) => Err(cannot_start("its thread ended at once")),
     }

@@ -52,6 +52,9 @@ impl Task {
             Message::Shutdown { request, ticket, until } => {
                 self.on_shutdown(now, request, ticket, until);
             }
+            Message::Spawn { future } => {
+                self.runtime.spawn(future.0);
+            }
             Message::Settle { done } => self.on_settle(now, done),
             Message::LastHandle { done } => self.on_last_handle(now, done),
         }
