@@ -17,7 +17,8 @@
   Returns {code, time in us, ...}
     {1, time, token}  upgraded
     {0, time, ...}    others read; then 1 if this call has removed a reader that was dead, else 0,
-                      and up to 16 holds. None: an earlier upgrade of these reads is not undone yet
+                      and up to 16 holds
+    {0, time, 0}      an earlier upgrade of these reads is not undone yet
     {-1, time}        late: nothing done
     {-2, time}        `from` does not read any more, or others count it as dead
     {-4, time, what}  conflict: 5 fence counter no number
