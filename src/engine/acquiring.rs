@@ -109,7 +109,7 @@ impl Engine {
         let tells_ticket = name.lock.kind().undo_tells_ticket();
         if tells_ticket
             && !name.contest().standing.has_ticket()
-            && !name.contest().dead.iter().all(|id| self.dead_ids.is_answered(*id))
+            && name.contest().dead.iter().any(|id| self.dead_ids.may_tell_ticket(*id))
         {
             return false;
         }
@@ -341,8 +341,26 @@ impl Engine {
             }
             self.bury(id, ServerTime(0));
         }
-        if let Some(contest) = self.queues.known_contest(name_id) {
-            contest.standing.end_role();
+        self.end_role(name_id);
+    }
+
+    /// The place in the line was granted or given up. Places that dead ids may have had are nobody's.
+    fn end_role(&mut self, name_id: u64) {
+        let Some(contest) = self.queues.known_contest(name_id) else { return };
+        contest.standing.end_role();
+        contest.dead.iter().for_each(|id| self.dead_ids.end_role(*id));
+    }
+
+    /// Each waiter has a place of its own: who has asked since an attempt was sent does not go on
+    /// with the place of the waiter for which it was made, and which has left.
+    fn leave_place_of_another(&mut self, name_id: u64, sent: Moment) {
+        let Some(contender) = self.queues.names.get(&name_id).and_then(NameRecord::contender)
+        else {
+            return;
+        };
+        if self.queues.waiters.get(&contender).is_some_and(|waiter| waiter.since > sent) {
+            self.leave_line(name_id);
+            self.queues.wake(name_id);
         }
     }
 
@@ -397,6 +415,7 @@ impl Engine {
         hold.sending = None;
         let (name_id, taker, kind) = (hold.name_id, hold.taker(), hold.lock.kind());
         let out_of_time = hurry.is_some() && taker.is_none();
+        let sent = answered.sent;
         self.queues.touch(name_id);
         self.holds.unsent.insert(id);
         if !matches!(outcome, Outcome::Done(_)) {
@@ -494,6 +513,9 @@ impl Engine {
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
         }
+        if taker.is_none() && kind.undo_tells_ticket() {
+            self.leave_place_of_another(name_id, sent);
+        }
     }
 
     /// Whether the caller for whom an attempt was made wants one answer and does not wait.
@@ -562,6 +584,7 @@ impl Engine {
         if let Some(contest) = self.queues.known_contest(hold.name_id) {
             if !seeded!(TicketEndsWithGrant) {
                 contest.standing.end_role();
+                contest.dead.iter().for_each(|id| self.dead_ids.end_role(*id));
             }
         }
         let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };

@@ -45,6 +45,8 @@ pub(crate) struct Dead {
     /// The hold is released, but its lock was not passed on to the first in line. No attempt has to
     /// wait for that.
     owed: bool,
+    /// Its waiter was granted the lock or has left, so that its place in the line is nobody's.
+    role_over: bool,
 }
 
 /// What the answer to a release of a dead id means for its name.
@@ -87,6 +89,7 @@ impl DeadIds {
                 failures: 0,
                 lock_alone: false,
                 owed: false,
+                role_over: false,
             },
         );
     }
@@ -125,9 +128,19 @@ impl DeadIds {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
     }
 
-    /// Whether a release of the id was answered.
-    pub(super) fn is_answered(&self, id: u64) -> bool {
-        self.dead.get(&id).is_none_or(|dead| dead.answered)
+    /// The waiter of an id goes on no more.
+    pub(super) fn end_role(&mut self, id: u64) {
+        self.dead.entry(id).and_modify(|dead| dead.role_over = true);
+    }
+
+    /// Whether the waiter of an id goes on with another, and with the ticket of this one.
+    fn has_heir(&self, id: u64) -> bool {
+        self.dead.get(&id).is_some_and(|dead| !dead.role_over)
+    }
+
+    /// Whether a release of the id may still tell a ticket that its waiter does not know.
+    pub(super) fn may_tell_ticket(&self, id: u64) -> bool {
+        self.dead.get(&id).is_some_and(|dead| !dead.answered && !dead.role_over)
     }
 
     /// Name and lock of an id, if a release of it can be sent now.
@@ -228,6 +241,7 @@ impl Engine {
     }
 
     pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: &Outcome<Reply>) {
+        let has_heir = self.dead_ids.has_heir(id);
         let Some(answer) = self.dead_ids.answered(&mut self.cx, id, outcome) else { return };
         let CleanupAnswer { name_id, freed, ended, at_once } = answer;
         if at_once {
@@ -236,7 +250,7 @@ impl Engine {
         if let Outcome::Done(Reply { body: Body::Release(Released::LeftLine { ticket }), .. }) =
             outcome
         {
-            if let Some(contest) = self.queues.known_contest(name_id) {
+            if let Some(contest) = self.queues.known_contest(name_id).filter(|_| has_heir) {
                 contest.standing.knows(*ticket);
             }
         }

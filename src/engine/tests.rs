@@ -10,6 +10,7 @@ mod counted;
 mod details;
 mod drops;
 mod ends;
+mod fair;
 mod hand_off;
 mod kept;
 mod limits;
