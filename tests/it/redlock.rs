@@ -36,11 +36,15 @@ fn servers(count: usize) -> Vec<RedisServer> {
 
 /// A client of each server, whose labels are in their order.
 async fn clients(servers: &[RedisServer]) -> Vec<LockClient> {
+    clients_with(servers, LEASE).await
+}
+
+async fn clients_with(servers: &[RedisServer], outage_limit: Duration) -> Vec<LockClient> {
     let mut clients = Vec::new();
     for (place, server) in servers.iter().enumerate() {
         let client = builder(&server.url()).deployment(format!("server {place}"));
         let client = client.lease(LEASE).command_timeout(Duration::from_millis(500));
-        clients.push(client.outage_limit(LEASE).connect().await.unwrap());
+        clients.push(client.outage_limit(outage_limit).connect().await.unwrap());
     }
     clients
 }
@@ -52,7 +56,11 @@ fn settings(clients: Vec<LockClient>) -> RedlockBuilder {
 }
 
 async fn redlock(servers: &[RedisServer]) -> Redlock {
-    let redlock = settings(clients(servers).await).build().unwrap();
+    redlock_of(servers, clients(servers).await)
+}
+
+fn redlock_of(servers: &[RedisServer], clients: Vec<LockClient>) -> Redlock {
+    let redlock = settings(clients).build().unwrap();
     assert_eq!(redlock.assume_fresh(), servers.len());
     redlock
 }
@@ -79,7 +87,12 @@ async fn a_lock_is_on_all_servers_and_excludes_others() {
     let (ours, theirs) = (redlock(&servers).await, redlock(&servers).await);
     let guard = in_time(ours.lock(NAME)).await.unwrap();
     assert!(guard.is_held() && !guard.is_suspect());
-    assert!(servers.iter().all(has_key));
+    // Who answers late is asked again.
+    for server in &servers {
+        let mut redis = server.connection();
+        settles("it is there", move || look::lock_keys(&mut redis).contains(&NAME.to_owned()))
+            .await;
+    }
     guard.verify().await.unwrap();
     guard.ensure(Duration::from_millis(1)).unwrap();
     let refused = theirs.try_lock(NAME).await.unwrap().unwrap_err();
@@ -155,6 +168,71 @@ async fn without_a_majority_holders_are_told_and_callers_get_errors() {
     let error = in_time(redlock.lock(NAME)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(in_time(guard.unlock()).await.unwrap_err().is_lost());
+}
+
+/// Somebody waits in the line of this server.
+async fn is_waited_for(server: &RedisServer) {
+    let mut redis = server.connection();
+    settles("somebody waits there", move || {
+        look::keys(&mut redis).iter().any(|key| {
+            let kind: String = redis::cmd("TYPE").arg(key).query(&mut redis).unwrap();
+            kind == "zset"
+        })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_waits_at_a_server_that_dies_goes_on_without_it() {
+    let mut servers = servers(3);
+    // The client of that server would wait for longer than this test.
+    let patient = clients_with(&servers, BOUND * 2).await;
+    let (ours, theirs) = (redlock(&servers).await, redlock_of(&servers, patient));
+    let held = in_time(ours.lock(NAME)).await.unwrap();
+    let waiter = tokio::spawn(async move { theirs.lock(NAME).await.unwrap() });
+    is_waited_for(&servers[0]).await;
+    servers[0].stop();
+    in_time(held.unlock()).await.unwrap();
+    in_time(in_time(waiter).await.unwrap().unlock()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_short_disturbance_after_a_long_wait_is_no_outage() {
+    let servers = servers(3);
+    let limit = Duration::from_secs(4);
+    let ours = redlock_of(&servers, clients_with(&servers, limit).await);
+    let first = builder(&servers[0].url()).connect().await.unwrap();
+    let alone = first.mutex(NAME).unwrap().lock().await.unwrap();
+    let waiter = tokio::spawn(async move { ours.lock(NAME).await });
+    is_waited_for(&servers[0]).await;
+    tokio::time::sleep(limit + limit / 4).await;
+    servers[1].freeze();
+    servers[2].freeze();
+    alone.unlock().await.unwrap();
+    // Longer than the attempts at both, and much shorter than the limit.
+    tokio::time::sleep(limit / 4).await;
+    servers[1].thaw();
+    servers[2].thaw();
+    let guard = in_time(waiter).await.unwrap().expect("it goes on");
+    in_time(guard.unlock()).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_server_that_refuses_is_not_the_answer_of_a_majority() {
+    let servers = servers(3);
+    let redlock = redlock(&servers).await;
+    redis::cmd("SET").arg(NAME).arg("foreign").exec(&mut servers[0].connection()).unwrap();
+    servers[1].freeze();
+    let error = in_time(redlock.try_lock(NAME)).await.unwrap_err();
+    let Error::Unavailable { cause, .. } = &error else { panic!("{error}") };
+    assert!(cause.contains("1 of 3 servers answered"), "{cause}");
+    servers[1].thaw();
+    let guard = in_time(redlock.lock(NAME)).await.unwrap();
+    in_time(guard.unlock()).await.unwrap();
+    // The refusal of a majority is.
+    redis::cmd("SET").arg(NAME).arg("foreign").exec(&mut servers[2].connection()).unwrap();
+    let error = in_time(redlock.lock(NAME)).await.unwrap_err();
+    assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
 }
 
 #[tokio::test]
