@@ -399,11 +399,7 @@ impl<'a> MajorityAcquisition<'a> {
         let answers = gather(self.first(), asked, is_granted, self.servers.needed()).await;
         let outer = std::mem::replace(guards, self.nothing());
         for (place, answer) in answers {
-            // A new hold may be on a server that was started meanwhile, and has not got the token.
-            let is_same = |guard: &Guard| {
-                outer[place].as_ref().is_some_and(|outer| Arc::ptr_eq(outer.cell(), guard.cell()))
-            };
-            guards[place] = answer.ok().and_then(Result::ok).filter(is_same);
+            guards[place] = answer.ok().and_then(Result::ok);
         }
         // The outer levels end only now.
         drop(outer);
