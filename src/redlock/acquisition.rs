@@ -261,7 +261,8 @@ impl<'a> MajorityAcquisition<'a> {
             let since = self.first().now();
             let taken = self.take_at(place, &guards).await;
             let now = self.first().now();
-            if now.since(since) > self.limit_at(place) && self.servers.has_connections() {
+            let has_waited = taken.is_ok() && now.since(since) > self.limit_at(place);
+            if has_waited && self.servers.has_connections() {
                 tally.well_at = now;
             }
             match taken {
