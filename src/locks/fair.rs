@@ -27,6 +27,7 @@ use std::sync::Arc;
 /// * **Strict order.** Every caller that waits has a place of its own. The lock goes to the place
 ///   with the lowest ticket, and tickets are given out by Redis as callers arrive. A lost command,
 ///   answer or message costs a caller time, but not its place: it comes back with its ticket.
+///   Calls that one owner makes at the same time share the place of the first of them.
 /// * **[`try_lock`](Self::try_lock) neither overtakes nor queues.** It succeeds only if the lock is
 ///   free and nobody waits.
 /// * **A dead client costs the others 1.5 s once**, however many of its callers wait: the time for
@@ -44,6 +45,8 @@ use std::sync::Arc;
 ///   line is built anew, but who comes meanwhile may go first.
 /// * A caller whose first attempt is executed and has no answer, and whose turn comes before its
 ///   client has noticed, counts as one that comes then.
+/// * The same is true if that attempt has no answer, and the next command, which gives its place up
+///   and asks for the ticket, is executed and has none either.
 ///
 /// # In Redis
 ///

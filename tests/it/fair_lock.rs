@@ -183,6 +183,38 @@ async fn try_lock_neither_overtakes_nor_queues() {
     leaves_nothing(&server, &ours).await;
 }
 
+/// Also if it asks before its place is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_and_asks_again_stands_at_the_end() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let [holder, ours, theirs] =
+        [client(&server).await, client(&server).await, client(&server).await];
+    let guard = held(&holder).await;
+    let (owner, lock) = (Owner::new(), lock_of(&ours));
+    let mut gives_up = Box::pin(owner.scope(lock.lock()));
+    let stands = so_many_stand_in_line(&server, 1);
+    tokio::select! { _ = &mut gives_up => unreachable!("it is held"), () = stands => () }
+    let second = waits(&theirs);
+    so_many_stand_in_line(&server, 2).await;
+    let of_theirs = places(&mut redis)[1].clone();
+
+    drop(gives_up);
+    let asks_again = tokio::spawn(async move { owner.scope(lock.lock()).await.unwrap() });
+    let mut looks = server.connection();
+    settles("it stands behind the other", move || {
+        let places = places(&mut looks);
+        places.len() == 2 && places[0] == of_theirs
+    })
+    .await;
+    guard.unlock().await.unwrap();
+    let next = granted(second).await;
+    assert!(!asks_again.is_finished());
+    next.unlock().await.unwrap();
+    granted(asks_again).await.unlock().await.unwrap();
+    leaves_nothing(&server, &ours).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn its_owner_takes_it_again_past_all_who_wait() {
     let server = RedisServer::start();
