@@ -258,6 +258,9 @@ impl State {
     }
 }
 
+/// Whether a promise is broken in a state.
+type IsBroken = fn(&Redlock, &State) -> bool;
+
 impl Protocol for Redlock {
     type State = State;
 
@@ -310,7 +313,7 @@ impl Protocol for Redlock {
         if state.flaw.is_some() {
             return state.flaw;
         }
-        let promises: [(&'static str, fn(&Self, &State) -> bool); 4] = [
+        let promises: [(&'static str, IsBroken); 4] = [
             ("one holder at most", Self::is_shared),
             ("a hold that was lost is never believed in again", Self::is_believed_again),
             ("no server is locked by a hold that nobody releases", Self::is_forgotten),

@@ -300,11 +300,10 @@ impl Redlock {
         let goes_on = client.valid(state.now) >= self.enough() || self.breaks(Switch::ComesBack);
         for server in (0..SERVERS).filter(|server| goes_on && state.servers[*server].up) {
             match client.knows[server] {
-                Knows::Granted { hold, until, .. } if until > state.now => {
-                    if state.renewals > 0 {
-                        self.renews(state, who, server, hold, next);
-                    }
+                Knows::Granted { hold, until, .. } if until > state.now && state.renewals > 0 => {
+                    self.renews(state, who, server, hold, next);
                 }
+                Knows::Granted { until, .. } if until > state.now => {}
                 _ if state.again > 0 => self.asks_again(state, who, server, token, next),
                 _ => {}
             }
