@@ -12,6 +12,7 @@
 //! [`seat`].
 
 mod alarm;
+mod background;
 mod desk;
 mod drive;
 mod last;
@@ -34,12 +35,11 @@ pub(crate) use start::MakeBackend;
 pub(crate) use start::Setup;
 pub(crate) use start::start;
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
+use crate::driver::background::Background;
 use crate::driver::slot::Ticket;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -47,15 +47,6 @@ use crate::engine::event::RequestId;
 /// How long the end of a thread, or the drop of the last handle, waits for releases that are under
 /// way.
 const LAST_RELEASES: Duration = Duration::from_millis(200);
-
-/// A future that nobody waits for.
-struct Background(Pin<Box<dyn Future<Output = ()> + Send>>);
-
-impl fmt::Debug for Background {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Background").finish_non_exhaustive()
-    }
-}
 
 /// What callers send.
 #[derive(Debug)]

@@ -35,7 +35,7 @@ const ENDING: &str = "driver/task/ending.rs";
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock
 /// within, too.
-const SEEN: [(&str, &str); 12] = [
+const SEEN: [(&str, &str); 13] = [
     ("use std::sync::atomic::", "use crate::sync::"),
     ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
     ("use std::sync::MutexGuard;", "use crate::sync::MutexGuard;"),
@@ -45,6 +45,7 @@ const SEEN: [(&str, &str); 12] = [
     ("use tokio::sync::mpsc::UnboundedReceiver;", "use crate::sync::UnboundedReceiver;"),
     ("tokio::sync::mpsc::unbounded_channel()", "crate::sync::unbounded_channel()"),
     ("use super::drive::", "use crate::drive::"),
+    ("use crate::driver::background::", "use crate::background::"),
     ("use super::settle;", "use crate::settle;"),
     ("enum Message", "pub(crate) enum Message"),
     ("pub(super)", "pub(crate)"),

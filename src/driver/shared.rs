@@ -23,7 +23,6 @@ use crate::base::clock::Clock;
 use crate::base::clock::Deadline;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::process::OwnProcessOnly;
 use crate::base::process::Process;
 use crate::base::stats::Counters;
 use crate::driver::slot::Slot;
@@ -37,7 +36,6 @@ use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::settings::config::Config;
 
-use super::Background;
 use super::LAST_RELEASES;
 use super::Message;
 use super::drive::Drive;
@@ -113,24 +111,6 @@ impl Shared {
     ) -> Self {
         (self.at_once, self.pending_wakes, self.drive) = (at_once, pending_wakes, drive);
         self
-    }
-
-    /// Runs a future where the driver runs. It is dropped with the runtime of the driver, and at
-    /// once if the driver has ended.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let future = Background(Box::pin(OwnProcessOnly::new(future)));
-        self.mailbox.send(Message::Spawn { future });
-    }
-
-    /// Waits so long. Needs no timer of the caller's executor.
-    pub(crate) async fn sleep(self: &Arc<Self>, length: Duration) -> Result<(), Error> {
-        match self.ask_cancellable(|request| Event::Pause { length, request }).await {
-            Answer::Done => Ok(()),
-            Answer::Failed(error) => Err(error),
-            other => {
-                Err(Error::Refused { name: None, message: format!("unexpected answer {other:?}") })
-            }
-        }
     }
 
     /// An error in a child of the client's process. Costs a system call.

@@ -163,6 +163,12 @@ pub(crate) mod drive {
     }
 }
 
+pub(crate) mod background {
+    /// Nothing runs behind the callers of the models.
+    #[derive(Debug)]
+    pub(crate) struct Background;
+}
+
 pub(crate) mod settle {
     use std::sync::Arc;
 
