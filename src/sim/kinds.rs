@@ -5,6 +5,7 @@
 //! may be there at once, and which promises apply to it. What it promises beyond that is checked in
 //! the same file.
 
+mod fair;
 mod pair;
 mod permit_expirable;
 mod read_write;
@@ -188,7 +189,8 @@ pub(super) trait Rules: Sync {
 pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
     match kind {
         // The latch has no holds.
-        Kind::Reentrant | Kind::Fair | Kind::CountDownLatch => &reentrant::Reentrant,
+        Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
+        Kind::Fair => &fair::Fair,
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,
@@ -201,8 +203,14 @@ pub(super) fn rules_of(name: &LockName) -> &'static dyn Rules {
 }
 
 /// Every kind that a seed may draw.
-pub(super) const ALL: &[Kind] =
-    &[Kind::Reentrant, Kind::Pair, Kind::ReadWrite, Kind::Semaphore, Kind::PermitExpirable];
+pub(super) const ALL: &[Kind] = &[
+    Kind::Reentrant,
+    Kind::Pair,
+    Kind::ReadWrite,
+    Kind::Semaphore,
+    Kind::PermitExpirable,
+    Kind::Fair,
+];
 
 /// The kind that is called so.
 pub(super) fn named(text: &str) -> Option<Kind> {
