@@ -24,7 +24,8 @@
 //! P18, in `latches`, is about the latch, and P19, in the file of the kind, about the permits that are
 //! kept as Redisson does it.
 //!
-//! P17 is for kinds and profiles that have a line; a reservation is nobody's hold. P7, P9 and P10
+//! P17 is for kinds and profiles that have a line; of a kind that grants `in_order` it is looked at for
+//! every grant and every reservation. A reservation is nobody's hold. P7, P9 and P10
 //! are checked in `line` for what a line adds to them.
 //!
 //! All others hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the

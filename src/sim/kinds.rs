@@ -109,6 +109,8 @@ pub(super) struct Promises {
     /// How long a hold lasts does not depend on the server's clock: a slot may move to a server
     /// with another clock.
     pub(super) moves_between_clocks: bool,
+    /// P17: nobody overtakes a waiter who has a place in the line.
+    pub(super) in_order: bool,
 }
 
 /// A kind of lock, for the simulation and its checker.

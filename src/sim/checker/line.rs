@@ -55,8 +55,14 @@ impl View {
         Some(&self.lock.as_ref()?.reservation()?.field)
     }
 
+    /// The places of the line with their tickets, in their order.
+    fn tickets(&self) -> impl Iterator<Item = (f64, &str)> {
+        let waiting = self.line.iter().flat_map(|line| line.waiting.iter());
+        waiting.map(|(ticket, field)| (*ticket, &**field))
+    }
+
     fn places(&self) -> impl Iterator<Item = &str> {
-        self.line.iter().flat_map(|line| line.waiting.iter()).map(|(_, field)| &**field)
+        self.tickets().map(|(_, field)| field)
     }
 
     fn has_place(&self, field: &str) -> bool {

@@ -12,7 +12,7 @@ pub(super) struct Fair;
 
 impl Rules for Fair {
     fn promises(&self) -> Promises {
-        Promises { hands_off: false, ..Reentrant.promises() }
+        Promises { hands_off: false, in_order: true, ..Reentrant.promises() }
     }
 
     fn at_once(&self) -> usize {

@@ -17,7 +17,12 @@ pub(super) struct Pair;
 
 impl Rules for Pair {
     fn promises(&self) -> Promises {
-        Promises { tokens_protect: false, hands_off: false, moves_between_clocks: false }
+        Promises {
+            tokens_protect: false,
+            hands_off: false,
+            moves_between_clocks: false,
+            in_order: false,
+        }
     }
 
     fn at_once(&self) -> usize {

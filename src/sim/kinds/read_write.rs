@@ -18,7 +18,12 @@ pub(super) struct ReadWrite;
 
 impl Rules for ReadWrite {
     fn promises(&self) -> Promises {
-        Promises { tokens_protect: false, hands_off: false, moves_between_clocks: true }
+        Promises {
+            tokens_protect: false,
+            hands_off: false,
+            moves_between_clocks: true,
+            in_order: false,
+        }
     }
 
     /// A writer.

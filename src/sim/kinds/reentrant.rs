@@ -13,7 +13,12 @@ pub(super) struct Reentrant;
 
 impl Rules for Reentrant {
     fn promises(&self) -> Promises {
-        Promises { tokens_protect: true, hands_off: true, moves_between_clocks: true }
+        Promises {
+            tokens_protect: true,
+            hands_off: true,
+            moves_between_clocks: true,
+            in_order: false,
+        }
     }
 
     fn at_once(&self) -> usize {

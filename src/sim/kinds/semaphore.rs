@@ -21,7 +21,12 @@ pub(super) struct Semaphore;
 
 impl Rules for Semaphore {
     fn promises(&self) -> Promises {
-        Promises { tokens_protect: false, hands_off: false, moves_between_clocks: false }
+        Promises {
+            tokens_protect: false,
+            hands_off: false,
+            moves_between_clocks: false,
+            in_order: false,
+        }
     }
 
     /// One that wants them all.

@@ -2,6 +2,7 @@
 
 use crate::backend::Script;
 use crate::base::kind::Kind;
+use crate::kinds::fair;
 use crate::kinds::latch::COUNT_DOWN;
 use crate::kinds::latch::TRY_SET_COUNT;
 use crate::kinds::permit_expirable::ACQUIRE;
@@ -83,6 +84,25 @@ fn mistakes_in_the_scripts_of_the_pair_are_found() {
         ),
     ];
     check_mistakes(Kind::Pair, &table);
+}
+
+#[test]
+fn mistakes_in_the_scripts_of_the_fair_lock_are_found() {
+    let first = r#"local first = redis.pcall("ZRANGE", line, 0, 0, "WITHSCORES")"#;
+    let last = r#"local first = redis.pcall("ZRANGE", line, -1, -1, "WITHSCORES")"#;
+    let table = [
+        // Whoever waits and asks for a free lock gets it, or whoever tries.
+        (&*fair::ACQUIRE, "channel, verb, ticket)", "channel, verb, 0)", "P17"),
+        (&*fair::ACQUIRE, "channel, verb, BEHIND_ALL)", "channel, verb, 0)", "P17"),
+        // The last in line goes first.
+        (&*fair::ACQUIRE, first, last, "P17"),
+        (&*fair::RELEASE, first, last, "P17"),
+        (&*fair::UNDO, first, last, "P17"),
+        (&*fair::FORCE_RELEASE, first, last, "P17"),
+        // Whoever wants nothing stays in line.
+        (&*fair::UNDO, r#"local left = redis.pcall("ZREM", line, field)"#, "local left = 0", "P10"),
+    ];
+    check_mistakes(Kind::Fair, &table);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::sim::checker::line::told_by;
 use crate::sim::checker::server_side::own_fields;
 use crate::sim::client::Client;
 use crate::sim::client::Fate;
+use crate::sim::kinds::rules_of;
 use crate::sim::places::names_line;
 
 impl Checker {
@@ -36,6 +37,8 @@ impl Checker {
                     self.look_at_passing(now, executed, (was, is), clients)?;
                 }
                 self.note_seen(now, is);
+            } else if rules_of(&was.name).promises().in_order && !executed.refuses {
+                look_at_order(&executed.request.command, was, is)?;
             }
         }
         Ok(())
@@ -289,6 +292,33 @@ fn waits_in_line(command: &Command) -> bool {
         Command::HandOff { line_first, .. } => *line_first,
         _ => false,
     }
+}
+
+/// P17: whoever has got the lock, or a reservation, had the lowest ticket, that of its place or the one
+/// that it has named. Places of clients that do not keep up are removed before that.
+fn look_at_order(command: &Command, was: &View, is: &View) -> Result<(), String> {
+    let named = match command {
+        Command::Acquire { wait: WaitMode::Again { ticket, .. }, field, .. } => {
+            Some((*ticket as f64, field.as_str()))
+        }
+        _ => None,
+    };
+    for hold in is.lock.iter().flat_map(|lock| &lock.holds) {
+        let (field, _) = hold.hold_field();
+        if was.lock.as_ref().is_some_and(|lock| lock.hold(field).is_some()) {
+            continue;
+        }
+        let own = was.tickets().chain(named).find(|(_, place)| *place == field);
+        let own = own.map(|(ticket, _)| ticket);
+        let overtaken = is
+            .tickets()
+            .find(|(ticket, place)| *place != field && own.is_none_or(|own| *ticket < own));
+        if let Some((ticket, place)) = overtaken {
+            let message = format!("{field} with {own:?} overtakes {place} with {ticket}");
+            return Err(format!("P17: {message}: {is:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn own_names(command: &Command) -> impl Iterator<Item = &LockName> {
