@@ -315,6 +315,8 @@ async fn no_name_is_kept_before_all_are_held() {
     let b = second.mutex("b").unwrap().lock().await.unwrap();
     assert!(lock.lock_with(options).await.unwrap().is_err());
     are_taken(&server, &["b"]).await;
+    let client = first.clone();
+    settles("the client knows that it is released", move || client.stats().holds == 0).await;
     b.unlock().await.unwrap();
     lock.lock_with(options).await.unwrap().unwrap().unlock().await.unwrap();
     assert_eq!(taken(&server), ["a", "b"], "kept for the rest of the time");

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 use crate::support::client::builder;
 use crate::support::client::cannot_over_fred;
 use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::settles;
 
@@ -101,6 +103,42 @@ async fn a_lock_is_on_all_servers_and_excludes_others() {
     guard.unlock().await.unwrap();
     is_free(&servers).await;
     assert!(theirs.with(NAME, async |guard| guard.is_held()).await.unwrap());
+}
+
+/// What a server may answer to the script that raises the token.
+const REFUSALS: [&str; 6] = [
+    "-NOPERM this user has no permissions to run the 'evalsha' command",
+    "-OOM command not allowed when used memory > 'maxmemory'.",
+    "-LOADING Redis is loading the dataset in memory",
+    "-NOSCRIPT No matching script. Please use EVAL.",
+    "-MOVED 1234 127.0.0.1:1",
+    "+QUEUED",
+];
+
+/// The token comes from the first server, so it must be raised on another one.
+#[tokio::test]
+async fn a_server_that_cannot_raise_the_token_is_not_needed() {
+    for refusal in REFUSALS {
+        let servers = servers(3);
+        let digest = look::digest(&mut servers[0].connection(), "raise");
+        let proxy = FaultProxy::start(&servers[1].address());
+        let answer = Fault::Answer(format!("{refusal}\r\n").into_bytes());
+        proxy.nth(&digest, 0, u64::MAX, answer);
+        let mut clients = clients(&servers).await;
+        let behind = builder(&proxy.url()).deployment("server 1").lease(LEASE);
+        clients[1] = behind.command_timeout(LEASE / 4).connect().await.unwrap();
+        let redlock = redlock_of(&servers, clients);
+        let first = in_time(redlock.lock(NAME)).await.unwrap().fencing_token();
+        is_free(&servers).await;
+        let ahead = first + 5_000_000_000;
+        let mut redis = servers[0].connection();
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*fence*").query(&mut redis).unwrap();
+        redis::cmd("SET").arg(&keys[0]).arg(ahead).exec(&mut redis).unwrap();
+        let guard = in_time(redlock.lock(NAME)).await.unwrap();
+        assert!(guard.is_held() && guard.fencing_token() > ahead, "{refusal}");
+        guard.unlock().await.unwrap();
+        is_free(&servers).await;
+    }
 }
 
 #[tokio::test]

@@ -236,7 +236,9 @@ fn every_error_and_every_script_is_in_the_table() {
         let found = TABLE.iter().any(|(line, _)| line.starts_with(&format!("-{error}")));
         assert!(found, "{error}");
     }
-    let used: BTreeSet<String> = USES.iter().map(|one| one.script().to_owned()).collect();
+    let mut used: BTreeSet<String> = USES.iter().map(|one| one.script().to_owned()).collect();
+    // What only a Redlock sends has its errors in `redlock.rs`.
+    used.insert("raise".to_owned());
     assert_eq!(used, look::scripts().into_keys().collect());
     let lines: BTreeSet<&str> = TABLE.iter().map(|(line, _)| *line).collect();
     assert_eq!(lines.len(), TABLE.len());
