@@ -21,6 +21,7 @@ pub(super) const ALL: &[(&str, Scene)] = &[
     ("a force-unlock is noticed by the holder", force_unlock),
     ("two branches of a join!, kept apart by scopes", scopes),
     ("a read-write lock: two read, a writer goes before later reads, and downgrades", read_write),
+    ("a fair lock: whoever came first goes first", fair),
     ("a semaphore: the permits of a killed process come back", semaphore),
     ("a count-down latch: who waits goes on when all have counted down", latch),
     ("a multi-lock: all names or none, in whichever order they are given", multi),
@@ -258,16 +259,45 @@ fn read_write(stage: &mut Stage) -> Result<(), String> {
 }
 
 /// Waits until somebody stands in the line of a name.
+fn fair(stage: &mut Stage) -> Result<(), String> {
+    let name = "tickets";
+    let mut till = stage.puppet(&[])?;
+    let mut buyers = [stage.puppet(&[])?, stage.puppet(&[])?, stage.puppet(&[])?];
+    let lock = format!("l lock {name} kind=fair");
+    let granted = till.ask(&lock, "granted")?;
+    tell_granted(stage, &till, &granted)?;
+    for (before, buyer) in buyers.iter_mut().enumerate() {
+        let waiting = buyer.ask(&lock, "waiting")?;
+        stage.tell(buyer, waiting.boot_ns, &format!("waits behind {before} others"));
+        until_so_many_in_line(stage, name, before as i64 + 1)?;
+    }
+    unlock(stage, &mut till, "l")?;
+    let mut order = Vec::new();
+    for buyer in &mut buyers {
+        let granted = buyer.expect("l", "granted")?;
+        stage.tell(buyer, granted.boot_ns, "is served");
+        order.push(granted.boot_ns);
+        release(buyer, "l")?;
+    }
+    stage.check(order.is_sorted(), "they were served in the order in which they came")?;
+    buyers.into_iter().chain([till]).try_for_each(Puppet::finish)
+}
+
 fn until_in_line(stage: &mut Stage, name: &str) -> Result<(), String> {
+    until_so_many_in_line(stage, name, 1)
+}
+
+fn until_so_many_in_line(stage: &mut Stage, name: &str, places: i64) -> Result<(), String> {
     let line = format!("redisson_lock_line__{{{name}}}");
     let until = Instant::now() + Duration::from_secs(10);
     while Instant::now() < until {
-        if stage.redis.int(&["ZCARD", &line]).map_err(|error| format!("ZCARD: {error}"))? > 0 {
+        let there = stage.redis.int(&["ZCARD", &line]);
+        if there.map_err(|error| format!("ZCARD: {error}"))? >= places {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(1));
     }
-    Err(format!("nobody stands in the line of {name}"))
+    Err(format!("fewer than {places} stand in the line of {name}"))
 }
 
 fn semaphore(stage: &mut Stage) -> Result<(), String> {
