@@ -128,11 +128,12 @@
 //! or one may write it. Where several may be at work at once, but only so many, a [`Semaphore`] has
 //! permits, of which each acquisition takes one or several, first come, first served. A [`MultiLock`]
 //! takes several locks together, or none of them, without a deadlock. A [`Redlock`] is one lock over
-//! three or more independent servers, of which a minority may fail. Locks that are fair to each
-//! single caller do not exist here yet.
+//! three or more independent servers, of which a minority may fail.
+//!
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
-//! at most 17 and for some 50 ms. See [waiting](docs::waiting).
+//! at most 17 and for some 50 ms. With a [`FairLock`] every single caller has a place in that line.
+//! See [waiting](docs::waiting).
 //!
 //! # What you get, and what no lease lock can give
 //!
