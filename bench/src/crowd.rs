@@ -137,7 +137,7 @@ impl Counted {
 fn permits(mode: Mode) -> i64 {
     match mode {
         Mode::Permits { want, .. } => i64::from(want),
-        Mode::Lock | Mode::Read | Mode::Write | Mode::Multi { .. } => 1,
+        _ => 1,
     }
 }
 

@@ -48,6 +48,8 @@ pub trait Service: Send + Sync + 'static {
 pub enum Mode {
     /// As a lock.
     Lock,
+    /// As a fair lock.
+    Fair,
     /// As a read-write lock, to read.
     Read,
     /// As a read-write lock, to write.

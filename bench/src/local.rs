@@ -50,7 +50,10 @@ impl bench::Service for Local {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name.to_owned();
         match mode {
-            Mode::Lock => Lock::Mutex(Arc::clone(names.mutexes.entry(name).or_default())),
+            // Tokio's mutex is fair.
+            Mode::Lock | Mode::Fair => {
+                Lock::Mutex(Arc::clone(names.mutexes.entry(name).or_default()))
+            }
             Mode::Read => Lock::Read(Arc::clone(names.rw_locks.entry(name).or_default())),
             Mode::Write => Lock::Write(Arc::clone(names.rw_locks.entry(name).or_default())),
             Mode::Permits { want, of } => {

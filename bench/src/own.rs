@@ -1,5 +1,5 @@
-//! What this crate has: the mutex, the read-write lock, the semaphore, the multi-lock, the single
-//! flight.
+//! What this crate has: the mutex, the fair lock, the read-write lock, the semaphore, the multi-lock,
+//! the single flight.
 
 use std::convert::Infallible;
 use std::hash::BuildHasher;
@@ -8,6 +8,7 @@ use std::hash::RandomState;
 
 use bench::Cache;
 use bench::Mode;
+use redis_reentrant_lock::FairLock;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Lookup;
@@ -26,6 +27,7 @@ pub(crate) struct Own(pub(crate) LockClient);
 #[derive(Clone)]
 pub(crate) enum Lock {
     Mutex(Mutex),
+    Fair(FairLock),
     Read(RwLock),
     Write(RwLock),
     /// So many permits at once.
@@ -54,6 +56,7 @@ impl bench::Service for Own {
         let rw_lock = || self.0.rw_lock(name).expect("a name");
         match mode {
             Mode::Lock => Lock::Mutex(self.0.mutex(name).expect("a name")),
+            Mode::Fair => Lock::Fair(self.0.fair_lock(name).expect("a name")),
             Mode::Read => Lock::Read(rw_lock()),
             Mode::Write => Lock::Write(rw_lock()),
             Mode::Permits { want, of } => {
@@ -89,6 +92,7 @@ impl bench::Lock for Lock {
         match self {
             Self::Mutex(mutex) => Held::Mutex(mutex.lock().await.expect("locked")),
             // Each is an owner of its own, also where one task takes many.
+            Self::Fair(lock) => Held::Mutex(Owner::new().scope(lock.lock()).await.expect("locked")),
             Self::Read(lock) => Held::Read(Owner::new().scope(lock.read()).await.expect("a read")),
             Self::Write(lock) => {
                 Held::Write(Owner::new().scope(lock.write()).await.expect("a write"))

@@ -108,6 +108,7 @@ impl Told<'_> {
         let few = |field: &str| u32::try_from(self.number(field)).unwrap_or(u32::MAX).max(1);
         match self.text("mode") {
             "" | "lock" => Mode::Lock,
+            "fair" => Mode::Fair,
             "read" => Mode::Read,
             "write" => Mode::Write,
             "permits" => Mode::Permits { want: few("want"), of: few("of") },

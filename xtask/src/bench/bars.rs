@@ -137,6 +137,8 @@ impl Judge<'_> {
                 self.figure_at_most(load, own, "behind many / first", 1.1);
             }
             self.figure_at_most("dead-readers", own, "longest, s", 5.0);
+            self.ratio_at_least("fair-4x16", own, "redisson", 5.0);
+            self.figure_at_most("fair-4x16", own, "evalsha/grant", 3.0);
             let [(_, one), (_, all)] = MULTI;
             let rows = self.report.row(all, own).zip(self.report.row(one, own));
             let ratio = rows.map_or(f64::NAN, |(all, one)| all.ratio_to(one));

@@ -51,8 +51,8 @@ pub(crate) fn with_semaphore() -> Vec<&'static str> {
     vec![LOCAL, OWN[1], OWN[0], JAVA[0], NPM[1]]
 }
 
-/// Kinds with a multi-lock.
-pub(crate) fn with_multi() -> Vec<&'static str> {
+/// Kinds with a multi-lock and a fair lock.
+pub(crate) fn with_multi_and_fair() -> Vec<&'static str> {
     vec![OWN[1], OWN[0], JAVA[0]]
 }
 

@@ -22,7 +22,7 @@ use super::loads::pairs_of;
 use super::loads::taken;
 use super::programs::LOCAL;
 use super::programs::OWN;
-use super::programs::with_multi;
+use super::programs::with_multi_and_fair;
 use super::programs::with_read_write;
 use super::programs::with_semaphore;
 
@@ -64,6 +64,9 @@ impl Bench<'_> {
         }
         if self.plan.wants("flight") {
             self.flight()?;
+        }
+        if self.plan.wants("fair") {
+            self.fair()?;
         }
         if self.plan.wants("multi") {
             self.multi()?;
@@ -177,19 +180,33 @@ impl Bench<'_> {
         })
     }
 
+    /// 64 tasks of four processes on one fair lock.
+    fn fair(&mut self) -> Result<(), String> {
+        let load = "fair-4x16";
+        let length = if self.plan.quick { 100_000 } else { 250_000 };
+        let cases = taken("fair", load, &self.kinds(load, &with_multi_and_fair()));
+        self.alternate(&cases, PROCESSES, &mut |workers, _| {
+            let wanting = json!({
+                "do": "crowd", "name": format!("{load}:{}", workers[0].pid), "mode": "fair",
+                "tasks": 16, "us": length,
+            });
+            Ok(crowd_of(&each(workers, &vec![wanting; PROCESSES])?))
+        })
+    }
+
     /// A multi-lock of four names beside a lock; then eight processes that take three of five names,
     /// chosen anew each time, for a minute in all.
     fn multi(&mut self) -> Result<(), String> {
         let mut cases = Vec::new();
         for (mode, load) in MULTI {
-            cases.extend(taken(mode, load, &self.kinds(load, &with_multi())));
+            cases.extend(taken(mode, load, &self.kinds(load, &with_multi_and_fair())));
         }
         let pairs = self.plan.pairs();
         self.alternate(&cases, 1, &mut |workers, case| {
             pairs_of(&mut workers[0], pairs, case.mode)
         })?;
         let load = "multi-8x1";
-        let cases = taken("multi", load, &self.kinds(load, &with_multi()));
+        let cases = taken("multi", load, &self.kinds(load, &with_multi_and_fair()));
         let length = MINUTE.as_micros() / self.plan.blocks.max(1) as u128;
         self.alternate(&cases, 2 * PROCESSES, &mut |workers, _| {
             let wanting = json!({

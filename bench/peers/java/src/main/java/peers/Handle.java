@@ -18,6 +18,7 @@ interface Handle {
     static Handle of(RedissonClient redisson, Command told, String name) {
         return switch (told.mode) {
             case "lock" -> of(redisson.getLock(name));
+            case "fair" -> of(redisson.getFairLock(name));
             case "read" -> of(redisson.getReadWriteLock(name).readLock());
             case "write" -> of(redisson.getReadWriteLock(name).writeLock());
             case "permits" -> {
