@@ -138,9 +138,23 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
         clients.push((stage.client(Lang::Rust, Lease::Long)?, 1));
     }
     let counted = count(stage, &mut clients, stage.sections)?;
-    stage.give_back(clients.into_iter().map(|(client, _)| client));
     let took = counted.took().as_secs_f64();
     stage.note(&format!("{} sections in {took:.1} s; {}", stage.sections, shares(&counted)));
+    let (mut all, mut java) = (counted.sections.len(), counted.of(Lang::Java));
+    let are_fair = |java, all: usize| {
+        is_share_enough(java, all, 4, 8) && is_share_enough(all - java, all, 4, 8)
+    };
+    for _ in 1..ROUNDS {
+        if are_fair(java, all) {
+            break;
+        }
+        let again = count(stage, &mut clients, stage.sections)?;
+        stage.note(&format!("once more: {}", shares(&again)));
+        all += again.sections.len();
+        java += again.of(Lang::Java);
+    }
+    stage.give_back(clients.into_iter().map(|(client, _)| client));
+    check(are_fair(java, all), || format!("Java got {java} of {all} sections"))?;
     for from in Lang::BOTH {
         for to in Lang::BOTH {
             let title = format!("{} to {}", from.name(), to.name());
@@ -149,12 +163,6 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
                 distribution(counted.hand_overs(from, to))
             ));
         }
-    }
-    for lang in Lang::BOTH {
-        let (own, all) = (counted.of(lang), counted.sections.len());
-        check(is_share_enough(own, all, 4, 8), || {
-            format!("{} got {own} of {all} sections", lang.name())
-        })?;
     }
     Ok(())
 }
