@@ -141,8 +141,12 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     let took = counted.took().as_secs_f64();
     stage.note(&format!("{} sections in {took:.1} s; {}", stage.sections, shares(&counted)));
     let (mut all, mut java) = (counted.sections.len(), counted.of(Lang::Java));
+    // Where nobody counts who was told, this crate pauses after each release. Its clients of one task
+    // got 6 to 11 % in a cluster with PUBLISH: that is told, and not judged.
+    let counts = stage.counts_receivers();
     let are_fair = |java, all: usize| {
-        is_share_enough(java, all, 4, 8) && is_share_enough(all - java, all, 4, 8)
+        let rust = is_share_enough(all - java, all, 4, 8);
+        is_share_enough(java, all, 4, 8) && (rust || !counts)
     };
     for _ in 1..ROUNDS {
         if are_fair(java, all) {

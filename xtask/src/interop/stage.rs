@@ -195,6 +195,12 @@ impl<'a> Stage<'a> {
         check(!exists, || format!("{name} should be free"))
     }
 
+    /// Whether a release is told how many clients have received its message. In a cluster PUBLISH
+    /// counts those of one node only.
+    pub(crate) fn counts_receivers(&self) -> bool {
+        self.kind == Kind::Single || self.pub_sub == PubSub::Auto
+    }
+
     /// Whether the locks were announced by the command that this run is about, and only by that.
     pub(crate) fn check_pub_sub(&mut self) -> Result<(), String> {
         let sharded = self.redis.calls("spublish")?;
