@@ -5,7 +5,6 @@
 //! may be there at once, and which promises apply to it. What it promises beyond that is checked in
 //! the same file.
 
-mod fair;
 mod pair;
 mod permit_expirable;
 mod read_write;
@@ -191,8 +190,8 @@ pub(super) trait Rules: Sync {
 pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
     match kind {
         // The latch has no holds.
-        Kind::Reentrant | Kind::CountDownLatch => &reentrant::Reentrant,
-        Kind::Fair => &fair::Fair,
+        Kind::Reentrant | Kind::CountDownLatch => &reentrant::REENTRANT,
+        Kind::Fair => &reentrant::FAIR,
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,

@@ -1,4 +1,4 @@
-//! The reentrant lock: one holder, whose field lasts as long as the key.
+//! The reentrant lock and the fair lock: one holder, whose field lasts as long as the key.
 
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Stored;
@@ -9,16 +9,26 @@ use crate::sim::kinds::Promises;
 use crate::sim::kinds::Rules;
 use crate::sim::kinds::hash;
 
-pub(super) struct Reentrant;
+pub(super) struct OneHolder {
+    promises: Promises,
+}
 
-impl Rules for Reentrant {
+pub(super) static REENTRANT: OneHolder = OneHolder {
+    promises: Promises {
+        tokens_protect: true,
+        hands_off: true,
+        moves_between_clocks: true,
+        in_order: false,
+    },
+};
+
+/// It is never handed over, since that would be out of order.
+pub(super) static FAIR: OneHolder =
+    OneHolder { promises: Promises { hands_off: false, in_order: true, ..REENTRANT.promises } };
+
+impl Rules for OneHolder {
     fn promises(&self) -> Promises {
-        Promises {
-            tokens_protect: true,
-            hands_off: true,
-            moves_between_clocks: true,
-            in_order: false,
-        }
+        self.promises
     }
 
     fn at_once(&self) -> usize {
