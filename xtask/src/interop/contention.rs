@@ -132,15 +132,36 @@ fn is_share_enough(sections: usize, all: usize, tasks: u32, all_tasks: u32) -> b
     sections as f64 / all as f64 >= fair / 4.0
 }
 
+/// The first round usually shows that the shares are fair, unless other work keeps the cores busy.
+const ROUNDS: u32 = 5;
+
+/// Counts in so many rounds until Java's sections of all are a fair share, and gives the last round.
+fn count_until_fair(
+    stage: &mut Stage<'_>,
+    clients: &mut [(Client, usize)],
+    until: u64,
+    setting: &str,
+    is_fair: impl Fn(usize, usize) -> bool,
+) -> Result<Counted, String> {
+    let (mut all, mut java) = (0, 0);
+    for _ in 0..ROUNDS {
+        let counted = count(stage, clients, until)?;
+        let took = counted.took().as_secs_f64();
+        stage.note(&format!("{setting}, {until} sections in {took:.2} s: {}", shares(&counted)));
+        all += counted.sections.len();
+        java += counted.of(Lang::Java);
+        if is_fair(java, all) {
+            return Ok(counted);
+        }
+    }
+    Err(format!("with {setting}, Java got {java} of {all} sections"))
+}
+
 fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     let mut clients = vec![(stage.client(Lang::Java, Lease::Long)?, 4)];
     for _ in 0..4 {
         clients.push((stage.client(Lang::Rust, Lease::Long)?, 1));
     }
-    let counted = count(stage, &mut clients, stage.sections)?;
-    let took = counted.took().as_secs_f64();
-    stage.note(&format!("{} sections in {took:.1} s; {}", stage.sections, shares(&counted)));
-    let (mut all, mut java) = (counted.sections.len(), counted.of(Lang::Java));
     // Where nobody counts who was told, this crate pauses after each release. Its clients of one task
     // got 6 to 11 % in a cluster with PUBLISH: that is told, and not judged.
     let counts = stage.counts_receivers();
@@ -148,17 +169,8 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
         let rust = is_share_enough(all - java, all, 4, 8);
         is_share_enough(java, all, 4, 8) && (rust || !counts)
     };
-    for _ in 1..ROUNDS {
-        if are_fair(java, all) {
-            break;
-        }
-        let again = count(stage, &mut clients, stage.sections)?;
-        stage.note(&format!("once more: {}", shares(&again)));
-        all += again.sections.len();
-        java += again.of(Lang::Java);
-    }
+    let counted = count_until_fair(stage, &mut clients, stage.sections, "one task each", are_fair)?;
     stage.give_back(clients.into_iter().map(|(client, _)| client));
-    check(are_fair(java, all), || format!("Java got {java} of {all} sections"))?;
     for from in Lang::BOTH {
         for to in Lang::BOTH {
             let title = format!("{} to {}", from.name(), to.name());
@@ -171,10 +183,6 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     Ok(())
 }
 
-/// Java has usually an eighth to a quarter of the turns, which the first round shows, unless other
-/// work keeps the cores busy.
-const ROUNDS: u32 = 5;
-
 fn hand_off(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     let until = (stage.sections / 5).max(100);
     for setting in ["handoff=on", "handoff=off"] {
@@ -182,22 +190,9 @@ fn hand_off(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
         for _ in 0..2 {
             clients.push((stage.client_with(Lang::Rust, Lease::Long, &[setting])?, 4));
         }
-        let (mut all, mut java) = (0, 0);
-        for _ in 0..ROUNDS {
-            let counted = count(stage, &mut clients, until)?;
-            let took = counted.took().as_secs_f64();
-            stage
-                .note(&format!("{setting}, {until} sections in {took:.2} s: {}", shares(&counted)));
-            all += counted.sections.len();
-            java += counted.of(Lang::Java);
-            if is_fair(setting, java, all) {
-                break;
-            }
-        }
+        let are_fair = |java, all| is_fair(setting, java, all);
+        count_until_fair(stage, &mut clients, until, setting, are_fair)?;
         stage.give_back(clients.into_iter().map(|(client, _)| client));
-        check(is_fair(setting, java, all), || {
-            format!("with {setting}, Java got {java} of {all} sections")
-        })?;
     }
     Ok(())
 }
