@@ -341,14 +341,9 @@ impl Engine {
             }
             self.bury(id, ServerTime(0));
         }
-        self.end_role(name_id);
-    }
-
-    /// The place in the line was granted or given up. Places that dead ids may have had are nobody's.
-    fn end_role(&mut self, name_id: u64) {
-        let Some(contest) = self.queues.known_contest(name_id) else { return };
-        contest.standing.end_role();
-        contest.dead.iter().for_each(|id| self.dead_ids.end_role(*id));
+        if let Some(contest) = self.queues.known_contest(name_id) {
+            self.dead_ids.end_role(contest);
+        }
     }
 
     /// Each waiter has a place of its own: who has asked since an attempt was sent does not go on
@@ -583,8 +578,7 @@ impl Engine {
         }
         if let Some(contest) = self.queues.known_contest(hold.name_id) {
             if !seeded!(TicketEndsWithGrant) {
-                contest.standing.end_role();
-                contest.dead.iter().for_each(|id| self.dead_ids.end_role(*id));
+                self.dead_ids.end_role(contest);
             }
         }
         let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };

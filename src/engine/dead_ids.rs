@@ -12,6 +12,7 @@ use crate::base::name::LockName;
 use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::context::back_off;
+use crate::engine::name_record::Contest;
 use crate::engine::pending::Op;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
@@ -128,9 +129,12 @@ impl DeadIds {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
     }
 
-    /// The waiter of an id goes on no more.
-    pub(super) fn end_role(&mut self, id: u64) {
-        self.dead.entry(id).and_modify(|dead| dead.role_over = true);
+    /// The place in the line was granted or given up. Places that dead ids may have had are nobody's.
+    pub(super) fn end_role(&mut self, contest: &mut Contest) {
+        contest.standing.end_role();
+        for id in &contest.dead {
+            self.dead.entry(*id).and_modify(|dead| dead.role_over = true);
+        }
     }
 
     /// Whether the waiter of an id goes on with another, and with the ticket of this one.
