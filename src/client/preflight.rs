@@ -32,13 +32,13 @@ use crate::engine::event::Event;
 use crate::engine::event::Listen;
 use crate::engine::event::Probe;
 use crate::engine::event::Probed;
+use crate::engine::event::unexpected;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Permission;
-use crate::locks::lock::unexpected;
 use crate::settings::config::Topology;
 
 const RENAMED: &str =

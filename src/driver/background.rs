@@ -12,6 +12,7 @@ use crate::driver::Message;
 use crate::driver::shared::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::unexpected;
 
 /// A future that nobody waits for.
 pub(super) struct Background(pub(super) Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -34,10 +35,7 @@ impl Shared {
     pub(crate) async fn sleep(self: &Arc<Self>, length: Duration) -> Result<(), Error> {
         match self.ask_cancellable(|request| Event::Pause { length, request }).await {
             Answer::Done => Ok(()),
-            Answer::Failed(error) => Err(error),
-            other => {
-                Err(Error::Refused { name: None, message: format!("unexpected answer {other:?}") })
-            }
+            answer => Err(unexpected(answer)),
         }
     }
 }

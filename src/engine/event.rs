@@ -266,6 +266,14 @@ pub(crate) enum Answer {
     Failed(Error),
 }
 
+/// The error for an answer of the wrong type, which must not panic in a user's service.
+pub(crate) fn unexpected(answer: Answer) -> Error {
+    match answer {
+        Answer::Failed(error) => error,
+        other => Error::Refused { name: None, message: format!("unexpected answer {other:?}") },
+    }
+}
+
 /// What became of the locks that a client had, or may have had, when it was shut down.
 pub(crate) type Fates = BTreeMap<LockName, Fate>;
 

@@ -13,11 +13,11 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Probe;
 use crate::engine::event::Probed;
+use crate::engine::event::unexpected;
 use crate::kinds::command::Command;
 use crate::kinds::operation::Change;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Reply;
-use crate::locks::lock::unexpected;
 
 /// A latch for many processes: it has a count, which [`count_down`](Self::count_down) lowers, and
 /// whoever [waits](Self::wait) goes on when the count is 0.

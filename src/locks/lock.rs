@@ -23,6 +23,7 @@ use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
+use crate::engine::event::unexpected;
 use crate::kinds::reply::KeyState;
 use crate::kinds::share::Share;
 use crate::locks::guard::Guard;
@@ -654,14 +655,6 @@ fn rest_of(wait: Wait, waited: Duration) -> Wait {
         Wait::For(limit) => Wait::For(limit.saturating_sub(waited)),
         Wait::Within(limit) => Wait::Within(limit.saturating_sub(waited)),
         Wait::Forever | Wait::Once | Wait::Lead => wait,
-    }
-}
-
-/// The error for an answer of the wrong type, which must not panic in a user's service.
-pub(crate) fn unexpected(answer: Answer) -> Error {
-    match answer {
-        Answer::Failed(error) => error,
-        other => Error::Refused { name: None, message: format!("unexpected answer {other:?}") },
     }
 }
 

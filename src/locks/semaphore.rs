@@ -13,6 +13,7 @@ use crate::base::owner::OwnerKey;
 use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::unexpected;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::operation;
 use crate::kinds::operation::Change;
@@ -22,7 +23,6 @@ use crate::locks::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::lock::LockOptions;
 use crate::locks::lock::NotAcquired;
-use crate::locks::lock::unexpected;
 use crate::locks::lock::unless_lost;
 
 /// The most permits that a semaphore has.
