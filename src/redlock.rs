@@ -4,6 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
+
+use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::lease::LeaseMs;
@@ -407,10 +410,10 @@ impl Redlock {
     pub async fn preflight(&self, name: impl AsRef<str>) -> Result<Vec<PreflightReport>> {
         let name = name.as_ref();
         let asked = self.servers.all.iter().map(|server| server.client.preflight(name));
-        futures::future::join_all(asked).await.into_iter().collect()
+        join_all(asked).await.into_iter().collect()
     }
 
-    fn now(&self) -> crate::base::clock::Moment {
+    fn now(&self) -> Moment {
         self.servers.all[0].client.shared().now()
     }
 }

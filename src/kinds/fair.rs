@@ -9,8 +9,8 @@ use crate::kinds::reentrant;
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "fair/acquire",
-    includes "reentrant/body/arguments", "reentrant/body/look", "reentrant/body/reserve", "reentrant/body/wait",
-        "fair/body/pass_on", "reentrant/body/grant"
+    includes "reentrant/body/arguments", "reentrant/body/look", "reentrant/body/reserve",
+        "reentrant/body/wait", "fair/body/pass_on", "reentrant/body/grant"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "fair/release",

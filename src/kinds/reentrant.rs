@@ -10,13 +10,12 @@ use crate::kinds::Scripts;
 pub(crate) static ACQUIRE: LazyLock<Script> = script!(
     "reentrant/acquire",
     includes "reentrant/body/acquire", "reentrant/body/arguments", "reentrant/body/look",
-        "reentrant/body/reserve",
-        "reentrant/body/wait", "reentrant/body/grant"
+        "reentrant/body/reserve", "reentrant/body/wait", "reentrant/body/grant"
 );
 pub(crate) static RELEASE: LazyLock<Script> = script!(
     "reentrant/release",
-    includes "reentrant/body/release", "reentrant/body/given_arguments", "reentrant/body/give_up", "reentrant/body/reserve",
-        "reentrant/body/given_up"
+    includes "reentrant/body/release", "reentrant/body/given_arguments", "reentrant/body/give_up",
+        "reentrant/body/reserve", "reentrant/body/given_up"
 );
 pub(crate) static RELEASE_MANY: LazyLock<Script> =
     script!("reentrant/release_many", includes "reentrant/body/reserve", "reentrant/body/pass_on");
@@ -41,9 +40,9 @@ pub(crate) static FORCE_RELEASE: LazyLock<Script> = script!(
 static SEVERAL: LazyLock<Script> = script!(
     "several/reentrant",
     includes "reentrant/body/acquire", "reentrant/body/arguments", "reentrant/body/look",
-        "reentrant/body/release",
-        "reentrant/body/given_arguments", "reentrant/body/give_up", "reentrant/body/reserve", "reentrant/body/wait",
-        "reentrant/body/grant", "reentrant/body/given_up"
+        "reentrant/body/release", "reentrant/body/given_arguments", "reentrant/body/give_up",
+        "reentrant/body/reserve", "reentrant/body/wait", "reentrant/body/grant",
+        "reentrant/body/given_up"
 );
 
 /// Which calls may be run together: of a client that names lines, those that name the line; else

@@ -31,8 +31,8 @@ end
 -- its tickets when it is there again.
 --
 -- Returns for whom the lock is reserved, if for anybody; how many clients received the last
--- message, or nil if none was sent, or an error if Redis refused it; how many places are gone; and the next field in line, if the
--- script may not remove more: then all are told to try.
+-- message, or nil if none was sent, or an error if Redis refused it; how many places are gone; and
+-- the next field in line, if the script may not remove more: then all are told to try.
 local function pass_to_next(lock, line, channel, verb, before)
   for removed = 0, MOST_REMOVED do
     local first = redis.pcall("ZRANGE", line, 0, 0, "WITHSCORES")

@@ -1,5 +1,5 @@
--- Gives up a hold now, and frees the lock at a given time, once release_at.lua knows the keys. Its header explains
--- arguments and replies.
+-- Gives up a hold now, and frees the lock at a given time, once release_at.lua knows the keys. Its
+-- header explains arguments and replies.
 --
 -- Uses lock, line, pass_on
 
