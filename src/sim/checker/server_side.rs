@@ -308,6 +308,9 @@ impl Checker {
         own: &[&str],
     ) -> Result<(), String> {
         let is = lock_is.and_then(|lock| lock.hold(&was.field));
+        // A hold that has become a reservation is over. That happens after a release or a
+        // force-unlock if its place is still in line, because the server refused to remove it.
+        let is = is.filter(|is| was.is_reservation() || !is.is_reservation());
         if was.is_dead() {
             return Ok(());
         }

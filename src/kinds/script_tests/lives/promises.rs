@@ -7,6 +7,7 @@ use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Stored;
 use crate::base::name::LINE_PREFIX;
 use crate::base::name::LockName;
+use crate::base::name::MARKS_PREFIX;
 use crate::kinds::command::Command;
 use crate::kinds::command::WaitMode;
 use crate::kinds::reply::Acquired;
@@ -21,8 +22,8 @@ use crate::kinds::share::Share;
 /// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that
 /// is ours has an end, and no more fields than its kind allows; no command takes away data that
 /// another program has put beside it; every grant has a higher token than all before. A line has an
-/// end; a place in it is lost only by commands of its own, or to a reservation; and a lock is
-/// reserved for the lowest ticket.
+/// end; a place in it is lost only by commands of its own, to a reservation, or because its client
+/// is marked; and a lock is reserved for the lowest ticket of the clients without a mark.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     pub(crate) grants: u64,
@@ -169,7 +170,7 @@ fn places_stay(command: &Command, before: &[Dumped], after: &[Dumped], together:
         };
         for place in old.places.iter().filter(|(_, who)| !meant(command, who)) {
             let stays = new.as_ref().is_some_and(|new| new.places.contains(place));
-            let fine = stays || is_reserved_for(&place.1);
+            let fine = stays || is_reserved_for(&place.1) || is_marked(before, &old, &place.1);
             assert!(fine, "{command:?} took the place {place:?}: {}", together.story());
         }
     }
@@ -190,7 +191,8 @@ fn lowest_ticket_first(
             continue;
         }
         let place = old.places.iter().find(|(_, other)| other == who);
-        let mut others = old.places.iter().filter(|(_, other)| !meant(command, other));
+        let is_passed = |other: &str| meant(command, other) || is_marked(before, &old, other);
+        let mut others = old.places.iter().filter(|(_, other)| !is_passed(other));
         let lowest = others.all(|(other, _)| place.is_some_and(|(own, _)| own <= other));
         assert!(lowest, "reserved for {who} in {:?}: {}", old.places, together.story());
     }
@@ -244,6 +246,14 @@ fn lines(dump: &[Dumped]) -> impl Iterator<Item = LineKey> {
         }),
         _ => None,
     })
+}
+
+/// Its client let a reservation of the lock run out: a fair lock may skip it and take its places.
+fn is_marked(dump: &[Dumped], line: &LineKey, who: &str) -> bool {
+    let marks = line.key.replacen(LINE_PREFIX, MARKS_PREFIX, 1);
+    let client = who.split(':').next().unwrap();
+    let is_in = |set: &Stored| matches!(set, Stored::Set(marked) if marked.contains(client));
+    dump.iter().any(|dumped| dumped.key == marks && is_in(&dumped.value))
 }
 
 /// The hash of the lock whose line has this key.
