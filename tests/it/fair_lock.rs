@@ -347,8 +347,9 @@ async fn a_client_with_many_waiters_polls_once() {
     // Those attempts that were made once the channel was subscribed are over.
     let (mut before, mut since) = (scripts(&mut redis), now_ms(&mut redis));
     loop {
-        // Quiet can only be seen over some time.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Quiet can only be seen over some time: longer than a slow machine lets a client stand still,
+        // and shorter than the time between two polls.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         if scripts(&mut redis) == before {
             break;
         }

@@ -73,7 +73,8 @@ fn a_reentrant_lock_is_entered_by_another_job_of_the_same_thread() {
 #[test]
 fn a_mutex_and_an_owner_for_each_job_keep_other_jobs_out() {
     let (runtime, client) = on_a_runtime();
-    let (mutex, lock) = (client.mutex("lock").unwrap(), client.reentrant_lock("lock").unwrap());
+    // Two names: the guard of the first is dropped, and may be released after the second is tried.
+    let (mutex, lock) = (client.mutex("mutex").unwrap(), client.reentrant_lock("lock").unwrap());
     let take = || boxed(runtime.handle().block_on(mutex.try_lock()).unwrap());
     assert_eq!(two_jobs(&take), [false, true]);
     let take = || boxed(runtime.handle().block_on(Owner::new().scope(lock.try_lock())).unwrap());
