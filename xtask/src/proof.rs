@@ -9,7 +9,7 @@ use crate::reliability::pairs;
 use crate::servers;
 use crate::test;
 
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(1_800);
 const LARGE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Explores the models of the protocol; with words, shows what breaking the rules with these words
