@@ -29,6 +29,8 @@ use crate::kind::Share;
 
 /// What a clock of milliseconds, and a key that is looked at late, may add to that.
 const SLACK: u64 = 100_000_000;
+/// Nanoseconds that the place of a waiter that is gone stays in the line, and a lock reserved for it.
+const PLACE: u64 = 13_500_000_000;
 
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     for ((kind, name), ops) in by_name(history, holds) {
@@ -129,13 +131,15 @@ impl<'a> Build<'a> {
 
     /// A lease after its end such an attempt may still be granted, by its `not_after`; and a lease
     /// after that the key is there. Unless what was tried for was granted after all: then nothing
-    /// from before it is left.
+    /// from before it is left. A killed process that waited has left its place in the line: as long
+    /// as that is there, the lock may be reserved for it.
     fn may_be_in_the_way(&self, ghost: &Operation, denied: &Operation) -> bool {
         let died = self.history.processes[ghost.process].died.unwrap_or(NEVER);
         let until = match &ghost.ended {
             Some((at, How::Granted { .. })) => *at,
             Some((at, _)) => at.saturating_add(2 * self.history.lease + SLACK),
-            None => died.saturating_add(2 * self.history.lease + SLACK),
+            None if ghost.what.is_try() => died.saturating_add(2 * self.history.lease + SLACK),
+            None => died.saturating_add(2 * self.history.lease + PLACE + SLACK),
         };
         let asked = denied.ended.as_ref().map_or(NEVER, |(at, _)| *at);
         ghost.called <= asked && denied.called <= until
@@ -289,10 +293,20 @@ mod tests {
         assert!(!no_order(&made));
         assert_eq!(made.verdict().denials, 0);
         let mut made = Made::default();
-        made.call("c", 0, What::Lock, "-", 1, None).dies("c", 5);
+        made.call("c", 0, What::Try, "-", 1, None).dies("c", 5);
         made.grant("a:1", 300_000_000, 300_000_010, 1).unlock("a:1", 300_000_011, 300_000_012, 0);
         made.denied("b", 300_000_013, 300_000_014);
         assert!(no_order(&made));
+        // The place of one that waited is there for longer.
+        let after_death = |at: u64| {
+            let mut made = Made::default();
+            made.call("c", 0, What::Lock, "-", 1, None).dies("c", 5);
+            made.grant("a:1", at, at + 10, 1).unlock("a:1", at + 11, at + 12, 0);
+            made.denied("b", at + 13, at + 14);
+            no_order(&made)
+        };
+        assert!(!after_death(300_000_000));
+        assert!(after_death(15_000_000_000));
         let mut made = Made::default();
         made.grant("a:1", 0, 10, 1).denied("b", 13, 14).unlock("a:1", 20, 22, 0);
         assert_eq!(made.wrong(), [""; 0]);
