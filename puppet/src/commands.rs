@@ -9,15 +9,20 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Finding;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::Redlock;
+use redis_reentrant_lock::RedlockServer;
 use serde_json::Value;
 use serde_json::json;
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
+use crate::Clients;
 use crate::count::Count;
 use crate::count::Protects;
 use crate::flight::Flight;
@@ -42,6 +47,9 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Puppet {
     client: LockClient,
+    redlock: Option<Redlock>,
+    /// Of the other servers of the Redlock.
+    others: Vec<LockClient>,
     /// The watched lease.
     lease: Duration,
     runtime: Runtime,
@@ -51,13 +59,10 @@ pub(crate) struct Puppet {
 }
 
 impl Puppet {
-    pub(crate) fn new(
-        client: LockClient,
-        lease: Duration,
-        runtime: Runtime,
-        workers: usize,
-    ) -> Self {
-        Self { client, lease, runtime, workers, owners: HashMap::new(), locks: Arc::default() }
+    pub(crate) fn new(clients: Clients, lease: Duration, runtime: Runtime, workers: usize) -> Self {
+        let Clients { first: client, redlock, others } = clients;
+        let (owners, locks) = (HashMap::new(), Arc::default());
+        Self { client, redlock, others, lease, runtime, workers, owners, locks }
     }
 
     pub(crate) fn run(mut self, mut input: impl BufRead) -> ExitCode {
@@ -66,7 +71,7 @@ impl Puppet {
             self.line(&line);
             line.clear();
         }
-        let _ = self.runtime.block_on(self.client.shutdown(SHUTDOWN));
+        let _ = self.runtime.block_on(shut_down(self.clients(), SHUTDOWN));
         self.runtime.shutdown_timeout(Duration::from_millis(100));
         ExitCode::SUCCESS
     }
@@ -99,6 +104,7 @@ impl Puppet {
             "latch" => self.latch(id, words),
             "block" => self.block(id, words),
             "stats" => self.stats(id, words),
+            "servers" => self.servers(id, words),
             "ping" => self.ping(id, words),
             "preflight" => self.preflight(id, words),
             "shutdown" => self.shutdown(id, words),
@@ -137,6 +143,17 @@ impl Puppet {
     ) -> Result<Acquiring, Failure> {
         let plain = options.lock_options();
         let once = options.wait.is_none() && verb == "try";
+        let is_redlock = options.kind.is_none() && matches!(verb, "lock" | "try");
+        if let Some(redlock) = self.redlock.clone().filter(|_| is_redlock) {
+            let mut wanted = plain.unwrap_or_default();
+            if once {
+                wanted = wanted.wait(Duration::ZERO);
+            }
+            let name = name.to_owned();
+            return Ok(Box::pin(async move {
+                Ok(redlock.lock_with(name, wanted).await?.map(Held::Majority))
+            }));
+        }
         if options.kind.as_deref() == Some("permit") {
             return self.permits(once, name, options);
         }
@@ -395,6 +412,16 @@ impl Puppet {
         Ok(())
     }
 
+    fn servers(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        words.end()?;
+        let redlock = self.redlock.as_ref();
+        let redlock = redlock.ok_or_else(|| Failure::bad("there is no redlock="))?;
+        let server = |server: RedlockServer| json!({ "address": server.address, "counts": server.counts, "why_not": server.why_not });
+        let servers: Vec<Value> = redlock.status().into_iter().map(server).collect();
+        finish(id, Ok(("info", json!({ "servers": servers }))));
+        Ok(())
+    }
+
     fn preflight(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
         let name = words.name()?;
         let kind = match words.next() {
@@ -441,13 +468,15 @@ impl Puppet {
     fn shutdown(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
         let deadline = words.next().map_or(Ok(SHUTDOWN), |word| millis("the deadline", word))?;
         words.end()?;
-        let client = self.client.clone();
+        let clients = self.clients();
         self.spawn(id, async move {
-            let report = client.shutdown(deadline).await?;
-            let unreleased: Vec<&str> = report.left.iter().map(|left| left.name.as_str()).collect();
-            Ok(("info", json!({ "unreleased": unreleased })))
+            Ok(("info", json!({ "unreleased": shut_down(clients, deadline).await? })))
         });
         Ok(())
+    }
+
+    fn clients(&self) -> Vec<LockClient> {
+        self.others.iter().chain([&self.client]).cloned().collect()
     }
 
     /// Runs the rest of a command as its own task.
@@ -455,6 +484,19 @@ impl Puppet {
         let id = id.to_owned();
         self.runtime.spawn(async move { finish(&id, rest.await) });
     }
+}
+
+/// All of them at once. Gives the names that could not be released.
+async fn shut_down(clients: Vec<LockClient>, deadline: Duration) -> Result<Vec<String>, Error> {
+    let mut all = JoinSet::new();
+    for client in clients {
+        all.spawn(async move { client.shutdown(deadline).await });
+    }
+    let mut unreleased = Vec::new();
+    for report in all.join_all().await {
+        unreleased.extend(report?.left.into_iter().map(|left| left.name));
+    }
+    Ok(unreleased)
 }
 
 #[expect(clippy::disallowed_methods, reason = "blocking the runtime is what was asked for")]

@@ -1,7 +1,6 @@
 //! The task of a lock command: it waits for the grant, and then serves the guard.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::MultiGuard;
 use redis_reentrant_lock::NotAcquired;
+use redis_reentrant_lock::RedlockGuard;
 use redis_reentrant_lock::RwLockReadGuard;
 use redis_reentrant_lock::RwLockWriteGuard;
 use redis_reentrant_lock::SemaphorePermit;
@@ -44,77 +44,110 @@ pub(crate) enum Held {
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
     Several(MultiGuard),
+    Majority(RedlockGuard),
 }
 
-/// The guard of a lock; of several the first, for its name, token and holder.
-impl Deref for Held {
-    type Target = Guard;
+/// What questions are asked of.
+enum Asked<'a> {
+    One(&'a Guard),
+    Several(&'a MultiGuard),
+    Majority(&'a RedlockGuard),
+}
 
-    fn deref(&self) -> &Guard {
+impl Held {
+    fn asked(&self) -> Asked<'_> {
         match self {
-            Self::Lock(guard) => guard,
-            Self::Permits(permits) => permits,
-            Self::Read(guard) => guard,
-            Self::Write(guard) => guard,
-            Self::Several(guards) => &guards.members()[0],
+            Self::Lock(guard) => Asked::One(guard),
+            Self::Permits(permits) => Asked::One(permits),
+            Self::Read(guard) => Asked::One(guard),
+            Self::Write(guard) => Asked::One(guard),
+            Self::Several(guards) => Asked::Several(guards),
+            Self::Majority(guard) => Asked::Majority(guard),
         }
     }
-}
 
-/// What is asked of all members of several locks.
-impl Held {
-    async fn lost(&self) -> LossReason {
+    /// Of several the first.
+    fn name(&self) -> &str {
+        match self.asked() {
+            Asked::One(guard) => guard.name(),
+            Asked::Several(guards) => guards.members()[0].name(),
+            Asked::Majority(guard) => guard.name(),
+        }
+    }
+
+    fn fencing_token(&self) -> u64 {
+        match self.asked() {
+            Asked::One(guard) => guard.fencing_token(),
+            Asked::Several(guards) => guards.members()[0].fencing_token(),
+            Asked::Majority(guard) => guard.fencing_token(),
+        }
+    }
+
+    fn hold_count(&self) -> u32 {
+        match self.asked() {
+            Asked::One(guard) => guard.hold_count(),
+            Asked::Several(guards) => guards.members()[0].hold_count(),
+            Asked::Majority(_) => 1,
+        }
+    }
+
+    /// In Redis. A majority has another one on each server.
+    fn holder(&self) -> Option<String> {
         match self {
-            Self::Several(guards) => guards.lost().await.reason,
-            one => Guard::lost(one).await,
+            Self::Permits(permits) => Some(permits.hold_id()),
+            other => match other.asked() {
+                Asked::One(guard) => Some(guard.hold_id()),
+                Asked::Several(guards) => Some(guards.members()[0].hold_id()),
+                Asked::Majority(_) => None,
+            },
+        }
+    }
+
+    async fn lost(&self) -> LossReason {
+        match self.asked() {
+            Asked::One(guard) => guard.lost().await,
+            Asked::Several(guards) => guards.lost().await.reason,
+            Asked::Majority(guard) => guard.lost().await,
         }
     }
 
     fn loss(&self) -> Option<LossReason> {
-        match self {
-            Self::Several(guards) => guards.loss().map(|loss| loss.reason),
-            one => Guard::loss(one),
+        match self.asked() {
+            Asked::One(guard) => guard.loss(),
+            Asked::Several(guards) => guards.loss().map(|loss| loss.reason),
+            Asked::Majority(guard) => guard.loss(),
         }
     }
 
     fn is_held(&self) -> bool {
-        match self {
-            Self::Several(guards) => guards.is_held(),
-            one => Guard::is_held(one),
+        match self.asked() {
+            Asked::One(guard) => guard.is_held(),
+            Asked::Several(guards) => guards.is_held(),
+            Asked::Majority(guard) => guard.is_held(),
         }
     }
 
     fn is_suspect(&self) -> bool {
-        match self {
-            Self::Several(guards) => guards.is_suspect(),
-            one => Guard::is_suspect(one),
+        match self.asked() {
+            Asked::One(guard) => guard.is_suspect(),
+            Asked::Several(guards) => guards.is_suspect(),
+            Asked::Majority(guard) => guard.is_suspect(),
         }
     }
 
     fn valid_until(&self) -> Deadline {
-        match self {
-            Self::Several(guards) => guards.valid_until(),
-            one => Guard::valid_until(one),
+        match self.asked() {
+            Asked::One(guard) => guard.valid_until(),
+            Asked::Several(guards) => guards.valid_until(),
+            Asked::Majority(guard) => guard.valid_until(),
         }
     }
 
     async fn verify(&self) -> Result<(), Error> {
-        match self {
-            Self::Several(guards) => guards.verify().await,
-            one => Guard::verify(one).await,
-        }
-    }
-}
-
-impl Held {
-    /// In Redis.
-    fn holder(&self) -> String {
-        match self {
-            Self::Lock(guard) => guard.hold_id(),
-            Self::Permits(permits) => permits.hold_id(),
-            Self::Read(guard) => guard.hold_id(),
-            Self::Write(guard) => guard.hold_id(),
-            Self::Several(_) => Guard::hold_id(self),
+        match self.asked() {
+            Asked::One(guard) => guard.verify().await,
+            Asked::Several(guards) => guards.verify().await,
+            Asked::Majority(guard) => guard.verify().await,
         }
     }
 
@@ -125,6 +158,7 @@ impl Held {
             Self::Read(guard) => guard.unlock().await,
             Self::Write(guard) => guard.unlock().await,
             Self::Several(guards) => guards.unlock().await,
+            Self::Majority(guard) => guard.unlock().await,
         }
     }
 

@@ -4,7 +4,12 @@
 //! ```text
 //! puppet URL [driver=thread|current] [lease_ms=N] [profile=native|redisson]
 //!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
+//! puppet redlock=URL,URL,URL… [assume_fresh=on] …
 //! ```
+//!
+//! With `redlock=`, `lock` and `try` without `kind=` take a `Redlock` over all of these servers; the
+//! other commands are about the first of them. `assume_fresh=on` says that nothing can be held on
+//! those that are connected by the time of `ready`.
 //!
 //! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: the authorities to trust, the
 //! client's certificate and its key.
@@ -25,6 +30,7 @@
 //! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
 //! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
 //! | `ID multi NAME,NAME… [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | all of these locks or none; `name`, `token` and `holder` are those of the first in their order |
+//! | `ID servers` | info | the servers of a `Redlock`: `servers`, each `address`, `counts` and `why_not` |
 //! | `ID unlock LOCK` | unlocked | releases the guard that command LOCK was granted, and waits for the answer |
 //! | `ID drop LOCK` | dropped | drops it; the release goes on in the background |
 //! | `ID cancel LOCK` | cancelled | drops the future of the waiting command LOCK, which ends in `cancelled` too |
@@ -67,7 +73,7 @@
 //! |---|---|
 //! | `ready` | `uuid` of the client, `pid`; `id` is null |
 //! | `waiting` | once, when a `lock`, `try` or `mutex` has not ended within 20 ms |
-//! | `granted` | `name`, `token`, `count`, `holder` (the field in the key); `sent_ns`, when the granted attempt was sent; `valid_until_ns`, which counts from it |
+//! | `granted` | `name`, `token`, `count`, `holder` (the field in the key, null for a `Redlock`, whose field is another one on each server); `sent_ns`, when the granted attempt was sent; `valid_until_ns`, which counts from it |
 //! | `denied` | `name`: somebody else holds it |
 //! | `releasing` | `lock`; before the release of an `unlock` or `drop` is sent |
 //! | `unlocked`, `dropped`, `cancelled` | `lock` |
@@ -91,6 +97,7 @@ use std::time::Duration;
 
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
+use redis_reentrant_lock::Redlock;
 use redis_reentrant_lock::Tls;
 use redis_reentrant_lock::WireProfile;
 use serde_json::json;
@@ -102,10 +109,13 @@ use crate::words::millis;
 
 /// The crate's.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// So long the servers of a Redlock may take to be there at the start. Those that are not may come
+/// later.
+const AT_THE_START: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (builder, lease) = match builder(&args) {
+    let (connecting, lease) = match connecting(&args) {
         Ok(configured) => configured,
         Err(failure) => return fail(&failure),
     };
@@ -119,23 +129,82 @@ fn main() -> ExitCode {
         Err(error) => return fail(&Failure::new("unavailable", error)),
     };
     // In a task, so that a driver on the current runtime lives on the workers that `block` blocks.
-    let client = match runtime.block_on(async { tokio::spawn(builder.connect()).await }) {
-        Ok(Ok(client)) => client,
+    let clients = match runtime.block_on(async { tokio::spawn(connecting.connect()).await }) {
+        Ok(Ok(clients)) => clients,
         Ok(Err(error)) => return fail(&error.into()),
         Err(error) => return fail(&Failure::new("unavailable", error)),
     };
-    emit(None, "ready", json!({ "uuid": client.id(), "pid": std::process::id() }));
-    let puppet = Puppet::new(client, lease, runtime, workers);
+    emit(None, "ready", json!({ "uuid": clients.first.id(), "pid": std::process::id() }));
+    let puppet = Puppet::new(clients, lease, runtime, workers);
     puppet.run(std::io::stdin().lock())
 }
 
-/// The client that the command line describes, and its watched lease.
-fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
-    let [url, settings @ ..] = args else {
+/// What the command line describes.
+enum Connecting {
+    One(Box<LockClientBuilder>),
+    Redlock { builders: Vec<LockClientBuilder>, is_fresh: bool },
+}
+
+/// The client of most commands, and the `Redlock` if there is one.
+struct Clients {
+    first: LockClient,
+    redlock: Option<Redlock>,
+    /// Those of its servers, but for the first.
+    others: Vec<LockClient>,
+}
+
+impl Connecting {
+    async fn connect(self) -> redis_reentrant_lock::Result<Clients> {
+        let (builders, is_fresh) = match self {
+            Self::One(builder) => {
+                let first = builder.connect().await?;
+                return Ok(Clients { first, redlock: None, others: Vec::new() });
+            }
+            Self::Redlock { builders, is_fresh } => (builders, is_fresh),
+        };
+        let lazy = builders.into_iter().map(LockClientBuilder::connect_lazy);
+        let mut clients: Vec<LockClient> = lazy.collect::<Result<_, _>>()?;
+        let redlock = Redlock::new(clients.iter().cloned())?;
+        let all_there = async {
+            for client in &clients {
+                let _ = client.ping().await;
+            }
+        };
+        let _ = tokio::time::timeout(AT_THE_START, all_there).await;
+        if is_fresh {
+            redlock.assume_fresh();
+        }
+        let first = clients.remove(0);
+        Ok(Clients { first, redlock: Some(redlock), others: clients })
+    }
+}
+
+/// What the command line describes, and the watched lease.
+fn connecting(args: &[String]) -> Result<(Connecting, Duration), Failure> {
+    let [servers, settings @ ..] = args else {
         return Err(Failure::bad(
-            "usage: puppet URL [driver=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…] [ca=…] [cert=… key=…]",
+            "usage: puppet URL [driver=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…] [ca=…] [cert=… key=…], \
+             or redlock=URL,URL,URL [assume_fresh=on] in place of URL",
         ));
     };
+    let Some(urls) = servers.strip_prefix("redlock=") else {
+        let (builder, lease) = builder(servers, settings)?;
+        return Ok((Connecting::One(Box::new(builder)), lease));
+    };
+    let is_fresh = |setting: &String| setting == "assume_fresh=on";
+    let (fresh, settings): (Vec<String>, Vec<String>) =
+        settings.iter().cloned().partition(is_fresh);
+    let (mut builders, mut lease) = (Vec::new(), DEFAULT_LEASE);
+    for url in urls.split(',') {
+        let (builder, its_lease) = builder(url, &settings)?;
+        builders.push(builder);
+        lease = its_lease;
+    }
+    Ok((Connecting::Redlock { builders, is_fresh: !fresh.is_empty() }, lease))
+}
+
+/// A client with these settings, and its watched lease.
+fn builder(url: &str, settings: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
     let (mut builder, mut lease) = (LockClient::builder().url(url), DEFAULT_LEASE);
     let mut files = HashMap::new();
     for setting in settings {

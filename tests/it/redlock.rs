@@ -16,6 +16,7 @@ use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Redlock;
 use redis_reentrant_lock::RedlockBuilder;
 use redis_reentrant_lock::RedlockGuard;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::support::client::builder;
@@ -23,6 +24,7 @@ use crate::support::client::cannot_over_fred;
 use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
+use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::settles;
 
@@ -508,4 +510,37 @@ async fn a_dropped_guard_and_a_dropped_unlock_release_everywhere() {
         in_time(polled(guard.unlock(), polls)).await;
         is_free(&servers).await;
     }
+}
+
+#[test]
+fn the_puppet_takes_a_redlock_over_all_its_servers() {
+    let mut servers = servers(3);
+    let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
+    let all = format!("redlock={}", urls.join(","));
+    let settings = ["assume_fresh=on", "lease_ms=5000"];
+    let (mut one, mut other) = (Puppet::start(&all, &settings), Puppet::start(&all, &settings));
+    let granted = one.run(&format!("a lock {NAME}"));
+    assert_eq!(granted["event"], "granted", "{granted}");
+    assert!(granted["holder"].is_null() && granted["count"] == 1, "{granted}");
+    assert!(servers.iter().filter(|server| has_key(server)).count() >= 2);
+    assert_eq!(other.run(&format!("t try {NAME}"))["event"], "denied");
+    assert_eq!(one.run("g guard a")["state"], "held");
+    assert_eq!(one.run("v verify a")["verified"], true);
+    other.send(&format!("w lock {NAME}"));
+    other.wait("waiting", |event| event["event"] == "waiting");
+    servers[0].stop();
+    assert_eq!(one.run("u unlock a")["event"], "unlocked");
+    let next = other.end_of("w");
+    assert_eq!(next["event"], "granted", "{next}");
+    assert!(next["token"].as_u64() > granted["token"].as_u64(), "{next} after {granted}");
+    let status = other.run("s servers");
+    let counting = |server: &&Value| server["counts"] == true;
+    let list = status["servers"].as_array().expect("a list");
+    assert_eq!(list.iter().filter(counting).count(), 2, "{status}");
+    // Another kind is on the first server alone, and this one is away.
+    assert_eq!(other.run("x lock other kind=mutex wait_ms=1")["event"], "error");
+    assert_eq!(other.run("d drop w")["event"], "dropped");
+    servers[0].restart();
+    one.finish();
+    other.finish();
 }

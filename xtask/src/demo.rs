@@ -40,7 +40,7 @@ pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
         "3 of 3: {} scenes, on a private server and in processes that end with this command",
         scenes::ALL.len()
     );
-    let mut stage = Stage::new(Server::start(&redis)?, puppet)?;
+    let mut stage = Stage::new(redis.clone(), Server::start(&redis)?, puppet)?;
     println!("{}, pid {}, {}\n", stage.server.version()?, stage.server.pid, stage.server.url());
     let mut failed = 0;
     for (title, scene) in scenes::ALL {
@@ -72,6 +72,8 @@ fn in_memory() -> Result<bool, String> {
 
 /// What the scenes share: the server, the way to start processes, the timeline.
 struct Stage {
+    /// The program of servers.
+    program: PathBuf,
     server: Server,
     redis: Connection,
     puppet: PathBuf,
@@ -81,17 +83,23 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(server: Server, puppet: PathBuf) -> Result<Self, String> {
+    fn new(program: PathBuf, server: Server, puppet: PathBuf) -> Result<Self, String> {
         let redis = server.connect().map_err(|error| error.to_string())?;
-        Ok(Self { server, redis, puppet, started_ns: boot_ns(), processes: 0, checks: 0 })
+        let started_ns = boot_ns();
+        Ok(Self { program, server, redis, puppet, started_ns, processes: 0, checks: 0 })
     }
 
     /// Starts a process, named by the next letter.
     fn puppet(&mut self, settings: &[&str]) -> Result<Puppet, String> {
+        self.puppet_at(&self.server.url(), settings)
+    }
+
+    /// The same with other servers.
+    fn puppet_at(&mut self, servers: &str, settings: &[&str]) -> Result<Puppet, String> {
         let letter = char::from(b'A' + u8::try_from(self.processes % 26).unwrap_or(0));
         self.processes += 1;
         let mut command = Command::new(&self.puppet);
-        command.arg(self.server.url()).args(settings);
+        command.arg(servers).args(settings);
         let (puppet, _) = Puppet::start(command, letter, PATIENCE)?;
         let settings = settings.join(" ");
         self.tell(

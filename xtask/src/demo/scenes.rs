@@ -9,6 +9,7 @@ use super::Stage;
 use crate::puppet::Event;
 use crate::puppet::Puppet;
 use crate::puppet::boot_ns;
+use crate::servers::Server;
 
 type Scene = fn(&mut Stage) -> Result<(), String>;
 
@@ -25,6 +26,7 @@ pub(super) const ALL: &[(&str, Scene)] = &[
     ("a semaphore: the permits of a killed process come back", semaphore),
     ("a count-down latch: who waits goes on when all have counted down", latch),
     ("a multi-lock: all names or none, in whichever order they are given", multi),
+    ("a Redlock over three servers: one is killed, and work goes on", redlock),
     ("a single flight: of three processes one computes, and all have the value", flight),
 ];
 
@@ -258,7 +260,6 @@ fn read_write(stage: &mut Stage) -> Result<(), String> {
     [a, b, c].into_iter().try_for_each(Puppet::finish)
 }
 
-/// Waits until somebody stands in the line of a name.
 fn fair(stage: &mut Stage) -> Result<(), String> {
     let name = "tickets";
     let mut till = stage.puppet(&[])?;
@@ -283,6 +284,7 @@ fn fair(stage: &mut Stage) -> Result<(), String> {
     buyers.into_iter().chain([till]).try_for_each(Puppet::finish)
 }
 
+/// Waits until somebody stands in the line of a name.
 fn until_in_line(stage: &mut Stage, name: &str) -> Result<(), String> {
     until_so_many_in_line(stage, name, 1)
 }
@@ -390,6 +392,44 @@ fn latch(stage: &mut Stage) -> Result<(), String> {
     let is_gone = stage.pttl(name)? == -2;
     stage.check(second.number("count")? == 0 && is_gone, "the count is 0, and the key is gone")?;
     [a, b, c].into_iter().try_for_each(Puppet::finish)
+}
+
+fn redlock(stage: &mut Stage) -> Result<(), String> {
+    let name = "ledger";
+    let mut servers =
+        (0..3).map(|_| Server::start(&stage.program)).collect::<Result<Vec<_>, _>>()?;
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let all = format!("redlock={}", urls.join(","));
+    // Nobody has used these servers, so that nothing can be held on them.
+    let settings = ["assume_fresh=on", "lease_ms=2000"];
+    let (mut a, mut b) = (stage.puppet_at(&all, &settings)?, stage.puppet_at(&all, &settings)?);
+    let old = a.ask(&format!("l lock {name}"), "granted")?;
+    tell_granted(stage, &a, &old)?;
+    let waiting = b.ask(&format!("l lock {name}"), "waiting")?;
+    stage.tell(&b, waiting.boot_ns, "waits");
+    let killed = servers.remove(0);
+    stage.narrate(&format!("  killed with SIGKILL: the server with pid {}", killed.pid));
+    drop(killed);
+    // Longer than the lease, so that it was renewed on the two that are left.
+    while boot_ns() < old.boot_ns + 4_000_000_000 {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let held = a.ask("g guard l", "info")?.text("state") == "held";
+    stage.check(held && b.poll("l", "granted").is_none(), "two leases later it is held by one")?;
+    unlock(stage, &mut a, "l")?;
+    let new = b.expect("l", "granted")?;
+    tell_granted(stage, &b, &new)?;
+    let (old_token, new_token) = (old.number("token")?, new.number("token")?);
+    let claim = format!("work goes on, with a larger fencing token: {new_token} > {old_token}");
+    stage.check(new_token > old_token, &claim)?;
+    let again = b.ask(&format!("t try {name}"), "denied")?;
+    stage.tell(&b, again.boot_ns, "denied a second time: two servers are a majority");
+    unlock(stage, &mut b, "l")?;
+    // What is left on the server that is gone is not waited for.
+    for puppet in [&mut a, &mut b] {
+        puppet.ask("end shutdown 100", "info")?;
+    }
+    [a, b].into_iter().try_for_each(Puppet::finish)
 }
 
 fn flight(stage: &mut Stage) -> Result<(), String> {
