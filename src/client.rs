@@ -121,7 +121,8 @@ impl LockClient {
     /// [`Error::InvalidName`]. Allowed are 1 to 512 bytes of UTF-8 without control characters, with
     /// no braces or with a non-empty `{tag}` as in Redis Cluster, except names that, with the
     /// prefix, begin like a key that this crate writes beside its locks: `redisson_lock_line`,
-    /// `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`. [`Error::Closed`] in a forked child.
+    /// `redisson_lock_heard`, `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`.
+    /// [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(self.lock_of(name.as_ref())?))
     }

@@ -132,8 +132,10 @@
 //!
 //! Waiters of one client are served in order. Clients that wait stand in a line that the server
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
-//! at most 17 and for some 50 ms. With a [`FairLock`] every single caller has a place in that line.
-//! See [waiting](docs::waiting).
+//! at most 17 and for some 50 ms. With a [`FairLock`], an [`RwLock`] and a [`Semaphore`] every owner
+//! that waits has a place of its own in that line. See [waiting](docs::waiting). The profile
+//! [`Redisson`](WireProfile::Redisson) has no line: there is no fair lock in it, and its other locks
+//! are served in no order between clients.
 //!
 //! # What you get, and what no lease lock can give
 //!
@@ -236,7 +238,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not beginning with `redisson_lock_line`, `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`, like keys of this crate |
+//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not beginning with `redisson_lock_line`, `redisson_lock_heard`, `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`, like keys of this crate |
 //! | hold count | 65,535 |
 //! | permits of a semaphore; of one acquisition | 1,000,000; 1,000 |
 //! | waiters for one name in one client | 100,000 |

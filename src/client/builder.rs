@@ -375,7 +375,8 @@ impl LockClientBuilder {
     /// a tag in the prefix, all locks of this client are in one slot, and so on one server.
     /// Connecting with a prefix that is not valid is [`Error::InvalidOption`]: allowed are no
     /// braces, or one whole `{tag}` that is not empty; and as with names, it must not begin with
-    /// `redisson_lock_line`, `redisson_lock_marks`, `redisson_lock_fence` or `redisson_latch_op`.
+    /// `redisson_lock_line`, `redisson_lock_heard`, `redisson_lock_marks`, `redisson_lock_fence` or
+    /// `redisson_latch_op`.
     ///
     /// ```no_run
     /// # async fn example() -> redis_reentrant_lock::Result<()> {

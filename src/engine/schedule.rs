@@ -1,4 +1,5 @@
-//! When each hold is renewed.
+//! Which holds are due for renewal, in order of time. When a hold is due is decided in `hold.rs`
+//! (`renew_at`), how many are renewed by one script in `watchdog.rs`.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

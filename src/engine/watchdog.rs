@@ -1,4 +1,4 @@
-//! The watchdog: what is renewed when, and what the answers mean.
+//! The watchdog: renews the holds that are due, many in one script, and acts on the answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

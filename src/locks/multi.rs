@@ -28,8 +28,8 @@ mod acquisition;
 /// The most members of a multi-lock.
 const MOST_MEMBERS: usize = 100;
 
-/// Several locks, taken all together or not at all: mutexes, reentrant locks, and the reading or
-/// writing sides of read-write locks, of one client or of several.
+/// Several locks, taken all together or not at all: mutexes, reentrant locks, fair locks, and the
+/// reading or writing sides of read-write locks, of one client or of several.
 ///
 /// ```
 /// # #[cfg(feature = "in-memory")]

@@ -1,4 +1,5 @@
-//! What all connections share: how they are told to end, and the pauses between attempts.
+//! What all connections share: how they are told to end, and how long they pause between attempts.
+//! The pauses themselves are in `locator.rs`.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,5 +1,5 @@
 //! Finds the server that a connection goes to: one with a known address, or the one that the
-//! sentinels name.
+//! sentinels name. Keeps a connection to it: when one ends, waits, and connects again.
 
 use std::sync::Arc;
 use std::sync::Mutex;

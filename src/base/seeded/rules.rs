@@ -12,8 +12,7 @@ pub(crate) enum Finder {
 
 macro_rules! rules {
     ($($(#[doc = $line:literal])+ $rule:ident: $finder:ident($found_by:literal),)+) => {
-        /// A rule that can be broken. The groups are those of "Which rule is kept where" in
-        /// `ARCHITECTURE.md`, numbered in the order of that table.
+        /// A rule that can be broken, in groups by subject.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Rule {
             $($(#[doc = $line])+ $rule,)+
