@@ -27,6 +27,9 @@ pub(crate) struct History {
     /// Of every hold, in nanoseconds.
     pub(crate) lease: u64,
     pub(crate) breaches: Vec<Breach>,
+    /// When one of several independent servers was away. It may have forgotten what it had granted,
+    /// so that a hold may be lost; two may not hold at once.
+    pub(crate) outages: Vec<Breach>,
     /// What was done to servers, networks and workers, for people.
     pub(crate) harm: Vec<(u64, String)>,
 }

@@ -12,6 +12,8 @@ pub(crate) enum LockKind {
     Semaphore,
     Latch,
     Flight,
+    /// Over several independent servers, and only there.
+    Redlock,
     /// Of tests: two may hold it at once.
     #[cfg(test)]
     Pair,
@@ -25,7 +27,7 @@ pub(crate) const LATCH_LIFE: Duration = Duration::from_millis(200);
 pub(crate) const GENERATION: u64 = 250_000_000;
 
 impl LockKind {
-    /// Those that a history may be about.
+    /// Those that a history on one deployment may be about.
     pub(crate) const DRAWN: &[Self] =
         &[Self::Reentrant, Self::ReadWrite, Self::Semaphore, Self::Latch, Self::Flight];
 
@@ -36,6 +38,7 @@ impl LockKind {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Flight => "flight",
+            Self::Redlock => "redlock",
             #[cfg(test)]
             Self::Pair => "pair",
         }
@@ -46,7 +49,8 @@ impl LockKind {
         if word == Self::Pair.word() {
             return Some(Self::Pair);
         }
-        Self::DRAWN.iter().copied().find(|kind| kind.word() == word)
+        let all = Self::DRAWN.iter().copied().chain([Self::Redlock]);
+        all.into_iter().find(|kind| kind.word() == word)
     }
 }
 

@@ -25,10 +25,11 @@ use crate::place::Kind;
 use crate::place::Place;
 use crate::place::Servers;
 use crate::plan::Act;
+use crate::plan::Path;
 use crate::plan::Plan;
-use crate::plan::TASKS;
 use crate::plan::WORKERS;
 use crate::support::proxy::FaultProxy;
+use crate::support::redis_server::RedisServer;
 use crate::worker::Settings;
 
 /// Generous: the machine may be busy.
@@ -42,6 +43,8 @@ pub(crate) struct Counts {
     /// While something was held.
     pub(crate) server_kills: u64,
     pub(crate) server_stops: u64,
+    /// Servers started without the data that they had.
+    pub(crate) server_losses: u64,
     pub(crate) client_kills: u64,
     /// Beyond the lease.
     pub(crate) client_stops: u64,
@@ -58,6 +61,7 @@ impl Counts {
     pub(crate) fn add(&mut self, other: Self) {
         self.server_kills += other.server_kills;
         self.server_stops += other.server_stops;
+        self.server_losses += other.server_losses;
         self.client_kills += other.client_kills;
         self.client_stops += other.client_stops;
         self.network_faults += other.network_faults;
@@ -92,6 +96,15 @@ impl Drop for Process {
     }
 }
 
+/// What a server that is alone does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alone {
+    Runs,
+    Frozen,
+    /// Killed then.
+    Down(u64),
+}
+
 pub(crate) struct Nemesis<'a> {
     pub(crate) place: Place,
     plan: &'a Plan,
@@ -101,11 +114,13 @@ pub(crate) struct Nemesis<'a> {
     workers: Vec<Option<Process>>,
     /// All workers that there ever were.
     pub(crate) logs: Vec<Written>,
-    server_up: bool,
-    server_frozen: bool,
+    /// Of servers that are alone, each.
+    servers: Vec<Alone>,
     several: Several,
     pub(crate) counts: Counts,
     pub(crate) breaches: Vec<Breach>,
+    /// Of several independent servers: when one was away, and may have lost its data.
+    pub(crate) outages: Vec<Breach>,
     pub(crate) harm: Vec<(u64, String)>,
     pub(crate) violations: Vec<Violation>,
 }
@@ -119,6 +134,7 @@ impl<'a> Nemesis<'a> {
         store: PathBuf,
     ) -> Self {
         let workers = (0..WORKERS).map(|_| None).collect();
+        let alone = if let Servers::Alone(servers) = &place.servers { servers.len() } else { 0 };
         Self {
             place,
             plan,
@@ -127,11 +143,11 @@ impl<'a> Nemesis<'a> {
             store,
             workers,
             logs: Vec::new(),
-            server_up: true,
-            server_frozen: false,
+            servers: vec![Alone::Runs; alone],
             several: Several::default(),
             counts: Counts::default(),
             breaches: Vec::new(),
+            outages: Vec::new(),
             harm: Vec::new(),
             violations: Vec::new(),
         }
@@ -160,37 +176,36 @@ impl<'a> Nemesis<'a> {
 
     fn act(&mut self, act: Act) -> Result<(), String> {
         match act {
-            Act::KillServer => self.kill_server(),
-            Act::StartServer => self.start_server(),
-            Act::FreezeServer => self.freeze_server(),
-            Act::ThawServer => self.thaw_server(),
+            Act::KillServer(server) => self.kill_server(server),
+            Act::StartServer(server) => self.start_server(server, true),
+            Act::StartEmpty(server) => self.start_server(server, false),
+            Act::FreezeServer(server) => self.freeze_server(server),
+            Act::ThawServer(server) => self.thaw_server(server),
             Act::KillWorker(worker) => self.kill_worker(worker),
             Act::StartWorker(worker) => self.start_worker(worker)?,
             Act::FreezeWorker(worker) => self.freeze_worker(worker),
             Act::ThawWorker(worker) => self.thaw_worker(worker),
-            Act::Cut(worker) => self.network(worker, "is cut off", FaultProxy::cut),
-            Act::Refuse(worker, true) => {
-                self.network(worker, "is refused", |proxy| proxy.refuse(true))
-            }
-            Act::Refuse(worker, false) => self.mend(worker, |proxy| proxy.refuse(false)),
-            Act::Stall(worker, way, true) => {
-                self.network(worker, &format!("hears nothing, {way:?}"), |proxy| {
+            Act::Cut(path) => self.network(path, "is cut off", FaultProxy::cut),
+            Act::Refuse(path, true) => self.network(path, "is refused", |proxy| proxy.refuse(true)),
+            Act::Refuse(path, false) => self.mend(path, |proxy| proxy.refuse(false)),
+            Act::Stall(path, way, true) => {
+                self.network(path, &format!("hears nothing, {way:?}"), |proxy| {
                     proxy.stall(way, true)
                 });
             }
-            Act::Stall(worker, way, false) => self.mend(worker, |proxy| proxy.stall(way, false)),
-            Act::Delay(worker, way, Duration::ZERO) => {
-                self.mend(worker, |proxy| proxy.delay(way, Duration::ZERO));
+            Act::Stall(path, way, false) => self.mend(path, |proxy| proxy.stall(way, false)),
+            Act::Delay(path, way, Duration::ZERO) => {
+                self.mend(path, |proxy| proxy.delay(way, Duration::ZERO));
             }
-            Act::Delay(worker, way, time) => {
+            Act::Delay(path, way, time) => {
                 let what = format!("is {time:?} late, {way:?}");
-                self.network(worker, &what, |proxy| proxy.delay(way, time));
+                self.network(path, &what, |proxy| proxy.delay(way, time));
             }
-            Act::Limit(worker, way, Some(rate)) => {
+            Act::Limit(path, way, Some(rate)) => {
                 let what = format!("has {rate} bytes a second, {way:?}");
-                self.network(worker, &what, |proxy| proxy.limit(way, Some(rate)));
+                self.network(path, &what, |proxy| proxy.limit(way, Some(rate)));
             }
-            Act::Limit(worker, way, None) => self.mend(worker, |proxy| proxy.limit(way, None)),
+            Act::Limit(path, way, None) => self.mend(path, |proxy| proxy.limit(way, None)),
             Act::KillClients { listeners } => {
                 let kind = if listeners { "pubsub" } else { "normal" };
                 self.server(&["CLIENT", "KILL", "TYPE", kind]);
@@ -242,66 +257,85 @@ impl<'a> Nemesis<'a> {
         self.say(command.join(" "));
     }
 
-    fn kill_server(&mut self) {
+    fn alone(&mut self, server: usize) -> Option<&mut RedisServer> {
+        match &mut self.place.servers {
+            Servers::Alone(servers) => servers.get_mut(server),
+            Servers::Many(_) => None,
+        }
+    }
+
+    fn kill_server(&mut self, server: usize) {
         let since = Instant::now();
         let mut held = false;
-        while !held && since.elapsed() < UNTIL_HELD && self.server_up {
+        let was_up = !matches!(self.servers.get(server), None | Some(Alone::Down(_)));
+        while !held && since.elapsed() < UNTIL_HELD && was_up {
             held = self.place.keys().iter().any(Key::is_in_use);
         }
-        let Servers::One(server) = &mut self.place.servers else { return };
+        let Some(running) = self.alone(server).filter(|_| was_up) else { return };
         let from = now();
-        server.stop();
-        self.counts.server_kills += u64::from(held && self.server_up);
-        (self.server_up, self.server_frozen) = (false, false);
+        running.stop();
+        self.counts.server_kills += u64::from(held);
+        self.servers[server] = Alone::Down(from);
         if self.place.kind == Kind::Single {
             self.breaches.push(Breach { from, to: now(), two_servers: false, names: Vec::new() });
         }
-        self.say("the server is killed".to_owned());
+        self.say(format!("server {server} is killed"));
     }
 
-    fn start_server(&mut self) {
-        if self.server_up {
-            return;
+    fn start_server(&mut self, server: usize, with_data: bool) {
+        let Some(Alone::Down(from)) = self.servers.get(server).copied() else { return };
+        let Some(stopped) = self.alone(server) else { return };
+        if with_data {
+            stopped.restart();
+        } else {
+            stopped.restart_empty();
         }
-        let Servers::One(server) = &mut self.place.servers else { return };
-        server.restart();
-        self.server_up = true;
-        self.say("the server is back".to_owned());
+        self.servers[server] = Alone::Runs;
+        self.counts.server_losses += u64::from(!with_data);
+        self.outages.push(Breach { from, to: now(), two_servers: false, names: Vec::new() });
+        let how = if with_data { "" } else { " without its data" };
+        self.say(format!("server {server} is back{how}"));
     }
 
-    fn freeze_server(&mut self) {
-        let Servers::One(server) = &self.place.servers else { return };
-        if !self.server_up || self.server_frozen {
-            return;
-        }
-        server.freeze();
-        self.server_frozen = true;
+    fn freeze_server(&mut self, server: usize) {
+        let runs = self.servers.get(server) == Some(&Alone::Runs);
+        let Some(running) = self.alone(server).filter(|_| runs) else { return };
+        running.freeze();
+        self.servers[server] = Alone::Frozen;
         self.counts.server_stops += 1;
-        self.say("the server is frozen".to_owned());
+        self.say(format!("server {server} is frozen"));
     }
 
-    fn thaw_server(&mut self) {
-        let Servers::One(server) = &self.place.servers else { return };
-        if self.server_frozen {
-            server.thaw();
-            self.server_frozen = false;
-            self.say("the server goes on".to_owned());
-        }
+    fn thaw_server(&mut self, server: usize) {
+        let is_frozen = self.servers.get(server) == Some(&Alone::Frozen);
+        let Some(frozen) = self.alone(server).filter(|_| is_frozen) else { return };
+        frozen.thaw();
+        self.servers[server] = Alone::Runs;
+        self.say(format!("server {server} goes on"));
     }
 
     // ---- networks
 
-    fn network(&mut self, worker: usize, what: &str, change: impl Fn(&FaultProxy)) {
-        let Some(proxy) = self.place.proxies.get(worker) else { return };
-        change(proxy);
-        self.counts.network_faults += 1;
-        self.say(format!("worker {worker} {what}"));
+    fn network(&mut self, path: Path, what: &str, change: impl Fn(&FaultProxy)) {
+        let servers = self.change(path, change);
+        if !servers.is_empty() {
+            self.counts.network_faults += 1;
+            self.say(format!("worker {} {what}, servers {servers:?}", path.worker));
+        }
     }
 
-    fn mend(&mut self, worker: usize, change: impl Fn(&FaultProxy)) {
-        let Some(proxy) = self.place.proxies.get(worker) else { return };
-        change(proxy);
-        self.say(format!("worker {worker}: mended"));
+    fn mend(&mut self, path: Path, change: impl Fn(&FaultProxy)) {
+        let servers = self.change(path, change);
+        if !servers.is_empty() {
+            self.say(format!("worker {}: mended, servers {servers:?}", path.worker));
+        }
+    }
+
+    /// Which servers that is about.
+    fn change(&self, path: Path, change: impl Fn(&FaultProxy)) -> Vec<usize> {
+        let proxies = self.place.proxies.get(path.worker).into_iter().flatten();
+        let there = proxies.enumerate().filter(|(server, _)| path.leads_to(*server));
+        there.inspect(|(_, proxy)| change(proxy)).map(|(server, _)| server).collect()
     }
 
     // ---- workers
@@ -318,7 +352,7 @@ impl<'a> Nemesis<'a> {
             seed: self.seed.wrapping_mul(1_000).wrapping_add(turn as u64),
             lease: self.plan.lease,
             names: self.plan.names.clone(),
-            tasks: TASKS,
+            tasks: self.plan.tasks,
             log: log.clone(),
             store: self.store.clone(),
             waits_end: !self.seed.is_multiple_of(2),
@@ -372,8 +406,10 @@ impl<'a> Nemesis<'a> {
 
     /// Everything is well again; the workers give back what they have, and end.
     fn end(&mut self) -> Result<(), String> {
-        self.thaw_server();
-        self.start_server();
+        for server in 0..self.servers.len() {
+            self.thaw_server(server);
+            self.start_server(server, true);
+        }
         self.end_move();
         self.end_failover();
         for worker in 0..WORKERS {

@@ -18,6 +18,8 @@ use crate::support::topology;
 use crate::support::topology::Plan;
 use crate::support::topology::Topology;
 
+/// In front of the addresses of several independent servers.
+pub(crate) const REDLOCK: &str = "redlock:";
 /// So long a frozen server is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -29,10 +31,16 @@ pub(crate) enum Kind {
     Aof,
     Sentinel,
     Cluster,
+    /// Five independent servers, each with an append-only file.
+    Redlock,
 }
 
+/// How many servers a Redlock has.
+pub(crate) const INDEPENDENT: usize = 5;
+
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Aof, Self::Sentinel, Self::Cluster];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Single, Self::Aof, Self::Sentinel, Self::Cluster, Self::Redlock];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -40,24 +48,31 @@ impl Kind {
             Self::Aof => "aof",
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
+            Self::Redlock => "redlock",
         }
     }
 
     pub(crate) fn is_one(self) -> bool {
         matches!(self, Self::Single | Self::Aof)
     }
+
+    /// Whether one server takes over from another.
+    pub(crate) fn fails_over(self) -> bool {
+        matches!(self, Self::Sentinel | Self::Cluster)
+    }
 }
 
 pub(crate) enum Servers {
-    One(RedisServer),
+    /// One, or several that do not know of each other.
+    Alone(Vec<RedisServer>),
     Many(Topology),
 }
 
 pub(crate) struct Place {
     pub(crate) kind: Kind,
     pub(crate) servers: Servers,
-    /// One for each worker, where a server is one.
-    pub(crate) proxies: Vec<FaultProxy>,
+    /// For each worker one to each server, where servers are alone.
+    pub(crate) proxies: Vec<Vec<FaultProxy>>,
 }
 
 impl Place {
@@ -67,8 +82,14 @@ impl Place {
         // what was answered.
         let keeping = ["--appendonly", "yes", "--appendfsync", "always"];
         let servers = match kind {
-            Kind::Single => Servers::One(RedisServer::with(&user)),
-            Kind::Aof => Servers::One(RedisServer::with(&[&user[..], &keeping].concat())),
+            Kind::Single => Servers::Alone(vec![RedisServer::with(&user)]),
+            Kind::Aof => Servers::Alone(vec![RedisServer::with(&[&user[..], &keeping].concat())]),
+            Kind::Redlock => {
+                // What is written outlives a kill without any fsync, which five would wait for.
+                let keeping = ["--appendonly", "yes", "--appendfsync", "no"];
+                let options = [&user[..], &keeping].concat();
+                Servers::Alone((0..INDEPENDENT).map(|_| RedisServer::with(&options)).collect())
+            }
             Kind::Sentinel => {
                 let plan = Plan::new(topology::Kind::Sentinel);
                 Servers::Many(plan.setting("TOPOLOGY_DOWN_AFTER", "1000").start())
@@ -79,19 +100,24 @@ impl Place {
             }
         };
         let proxies = match &servers {
-            Servers::One(server) => {
-                (0..workers).map(|_| FaultProxy::start(&server.address())).collect()
+            Servers::Alone(servers) => {
+                let proxy = |server: &RedisServer| FaultProxy::start(&server.address());
+                (0..workers).map(|_| servers.iter().map(proxy).collect()).collect()
             }
             Servers::Many(_) => Vec::new(),
         };
         Self { kind, servers, proxies }
     }
 
-    /// What a worker is told.
+    /// What a worker is told: of several independent servers all, after `redlock:`.
     pub(crate) fn url(&self, worker: usize) -> String {
         match (&self.servers, self.kind) {
-            (Servers::One(_), _) => {
-                format!("redis://locks:lock-secret@{}", self.proxies[worker].address())
+            (Servers::Alone(_), kind) => {
+                let url =
+                    |proxy: &FaultProxy| format!("redis://locks:lock-secret@{}", proxy.address());
+                let urls: Vec<String> = self.proxies[worker].iter().map(url).collect();
+                let all = urls.join(",");
+                if kind == Kind::Redlock { format!("{REDLOCK}{all}") } else { all }
             }
             (Servers::Many(set), Kind::Sentinel) => format!(
                 "redis-sentinel://locks:lock-secret@{}/main?sentinel_password=sentinel-secret",
@@ -106,7 +132,7 @@ impl Place {
     /// As an administrator, for each server that holds data.
     pub(crate) fn admin_urls(&self) -> Vec<String> {
         match (&self.servers, self.kind) {
-            (Servers::One(server), _) => vec![server.url()],
+            (Servers::Alone(servers), _) => servers.iter().map(RedisServer::url).collect(),
             (Servers::Many(set), Kind::Sentinel) => (0..3)
                 .map(|node| format!("redis://admin:admin-secret@{}", set.address(node)))
                 .collect(),

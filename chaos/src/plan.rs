@@ -6,40 +6,62 @@ use crate::chance::Chance;
 use crate::chance::Stream;
 use crate::kind::LockKind;
 use crate::kind::Name;
+use crate::place::INDEPENDENT;
 use crate::place::Kind;
 use crate::support::proxy::Direction;
 
 pub(crate) const WORKERS: usize = 4;
-pub(crate) const TASKS: u32 = 6;
+const TASKS: u32 = 6;
 const NAMES: u64 = 6;
+/// Of a Redlock, each of whose attempts is five commands.
+const REDLOCK_TASKS: u32 = 3;
+const REDLOCK_NAMES: u64 = 3;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) lease: Duration,
     pub(crate) names: Vec<Name>,
+    /// Of each worker.
+    pub(crate) tasks: u32,
     /// By their times.
     pub(crate) acts: Vec<(Duration, Act)>,
     pub(crate) length: Duration,
 }
 
-/// Some harm, or the end of it. Workers are numbers.
+/// From a worker to servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) worker: usize,
+    /// A bit for each.
+    servers: u8,
+}
+
+impl Path {
+    pub(crate) fn leads_to(self, server: usize) -> bool {
+        self.servers >> server & 1 == 1
+    }
+}
+
+/// Some harm, or the end of it. Workers and servers are numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    KillServer,
-    StartServer,
-    FreezeServer,
-    ThawServer,
+    KillServer(usize),
+    StartServer(usize),
+    /// The same without its data.
+    StartEmpty(usize),
+    FreezeServer(usize),
+    ThawServer(usize),
     KillWorker(usize),
     StartWorker(usize),
     FreezeWorker(usize),
     ThawWorker(usize),
     /// Its connections.
-    Cut(usize),
-    Refuse(usize, bool),
-    Stall(usize, Direction, bool),
-    Delay(usize, Direction, Duration),
+    Cut(Path),
+    Refuse(Path, bool),
+    Stall(Path, Direction, bool),
+    Delay(Path, Direction, Duration),
     /// So many bytes a second go this way, if it has a limit.
-    Limit(usize, Direction, Option<u32>),
+    Limit(Path, Direction, Option<u32>),
     /// CLIENT KILL, of ordinary connections or of those that listen.
     KillClients {
         listeners: bool,
@@ -78,20 +100,28 @@ impl Plan {
     pub(crate) fn of(seed: u64, kind: Kind, about: Option<LockKind>) -> Self {
         let mut chance = Chance::new(seed, Stream::Plan, [kind as u64, 0, 0]);
         let lease = Duration::from_millis(*chance.pick(&[300, 300, 400, 600, 1_000]));
-        let names = (0..NAMES)
+        let is_redlock = kind == Kind::Redlock;
+        let about = if is_redlock { Some(LockKind::Redlock) } else { about };
+        let (names, tasks) =
+            if is_redlock { (REDLOCK_NAMES, REDLOCK_TASKS) } else { (NAMES, TASKS) };
+        let names = (0..names)
             .map(|number| {
                 let kind = about.unwrap_or_else(|| drawn(seed, number));
                 Name { text: format!("n{number}"), kind }
             })
             .collect();
-        let length = Duration::from_millis(if kind.is_one() { 3_800 } else { 7_000 });
+        let length = Duration::from_millis(match kind {
+            Kind::Single | Kind::Aof => 3_800,
+            Kind::Redlock => 5_500,
+            Kind::Sentinel | Kind::Cluster => 7_000,
+        });
         let mut making = Making { chance, lease, length, acts: Vec::new() };
         making.all(kind);
         let mut acts = making.acts;
         acts.sort_by_key(|(at, _)| *at);
         let last = acts.last().map_or(Duration::ZERO, |(at, _)| *at);
         let length = making.length.max(last + Duration::from_millis(200));
-        Self { lease, names, acts, length }
+        Self { lease, names, tasks, acts, length }
     }
 }
 
@@ -123,8 +153,16 @@ impl Making {
                 self.kill_server(turn);
             }
         }
-        if !kind.is_one() {
+        if kind.fails_over() {
             self.failover();
+        }
+        if kind == Kind::Redlock {
+            for turn in 0..3 {
+                self.empty_a_majority(turn);
+            }
+            for _ in 0..2 + self.chance.below(3) {
+                self.harm_a_server();
+            }
         }
         if kind == Kind::Cluster {
             for turn in 0..3 {
@@ -162,8 +200,52 @@ impl Making {
         // Spread over the run, so that there are grants in between.
         let at = Duration::from_millis(300 + 1_000 * turn + self.chance.below(700));
         let down = self.chance.time(1_000, 300_000);
-        self.add(at, Act::KillServer);
-        self.add(at + down, Act::StartServer);
+        self.add(at, Act::KillServer(0));
+        self.add(at + down, Act::StartServer(0));
+    }
+
+    /// Three of five servers lose their data within a lease; half of the time while a worker hears
+    /// nothing of them, so that it believes in what it has for as long as it may.
+    fn empty_a_majority(&mut self, turn: u64) {
+        let at = Duration::from_millis(1_400 + 1_300 * turn + self.chance.below(500));
+        let first = self.chance.index(INDEPENDENT);
+        if self.chance.permille(500) {
+            let way = if self.chance.permille(500) { Direction::Up } else { Direction::Down };
+            let path = Path { worker: self.chance.index(WORKERS), servers: u8::MAX };
+            self.add(at, Act::Stall(path, way, true));
+            self.add(at + self.lease, Act::Stall(path, way, false));
+        }
+        for next in 0..INDEPENDENT / 2 + 1 {
+            let server = (first + next) % INDEPENDENT;
+            let at = at + self.chance.time(1_000, 40_000);
+            let back = at + self.chance.time(1_000, 40_000);
+            self.add(at, Act::KillServer(server));
+            self.add(back, Act::StartEmpty(server));
+        }
+    }
+
+    /// Of several.
+    fn harm_a_server(&mut self) {
+        let server = self.chance.index(INDEPENDENT);
+        let (_, at, end) = self.span(10, 1_500);
+        let (begin, stop) = match self.chance.below(3) {
+            0 => (Act::FreezeServer(server), Act::ThawServer(server)),
+            1 => (Act::KillServer(server), Act::StartEmpty(server)),
+            _ => (Act::KillServer(server), Act::StartServer(server)),
+        };
+        self.add(at, begin);
+        self.add(end, stop);
+    }
+
+    /// Of a worker to its server, or to some of them.
+    fn path(&mut self, worker: usize, kind: Kind) -> Path {
+        let all = u8::MAX;
+        let servers = if kind == Kind::Redlock && self.chance.permille(700) {
+            u8::try_from(self.chance.range(1, 30)).unwrap_or(all)
+        } else {
+            all
+        };
+        Path { worker, servers }
     }
 
     fn failover(&mut self) {
@@ -202,38 +284,42 @@ impl Making {
         // What may happen to servers that watch each other: nothing that makes one of them look
         // dead, nor a server too full to be moved to, nor a silence between sentinels.
         let choice = match kind {
-            Kind::Single | Kind::Aof => self.chance.below(12),
+            Kind::Single | Kind::Aof | Kind::Redlock => self.chance.below(12),
             Kind::Sentinel => *self.chance.pick(&[4, 5, 6, 7, 8]),
             Kind::Cluster => *self.chance.pick(&[4, 6, 8, 9]),
         };
         match choice {
             0 => {
                 let (worker, ..) = self.span(1, 2);
-                self.add(at, Act::Cut(worker));
+                let path = self.path(worker, kind);
+                self.add(at, Act::Cut(path));
             }
             1 => {
                 let (worker, at, end) = self.span(10, 2 * lease_ms);
-                self.add(at, Act::Stall(worker, way, true));
-                self.add(end, Act::Stall(worker, way, false));
+                let path = self.path(worker, kind);
+                self.add(at, Act::Stall(path, way, true));
+                self.add(end, Act::Stall(path, way, false));
             }
             2 => {
                 let (worker, at, end) = self.span(10, 2 * lease_ms);
                 let delay = self.chance.time(1_000, 200_000);
-                self.add(at, Act::Delay(worker, way, delay));
-                self.add(end, Act::Delay(worker, way, Duration::ZERO));
+                let path = self.path(worker, kind);
+                self.add(at, Act::Delay(path, way, delay));
+                self.add(end, Act::Delay(path, way, Duration::ZERO));
             }
             3 => {
                 let (worker, at, end) = self.span(10, 2 * lease_ms);
-                self.add(at, Act::Refuse(worker, true));
-                self.add(at, Act::Cut(worker));
-                self.add(end, Act::Refuse(worker, false));
+                let path = self.path(worker, kind);
+                self.add(at, Act::Refuse(path, true));
+                self.add(at, Act::Cut(path));
+                self.add(end, Act::Refuse(path, false));
             }
             4 => {
                 let listeners = self.chance.permille(500);
                 self.add(at, Act::KillClients { listeners });
             }
             5 => {
-                let all = kind.is_one() && self.chance.permille(500);
+                let all = !kind.fails_over() && self.chance.permille(500);
                 let time = self.chance.time(10_000, 2 * lease_ms * 1_000);
                 self.add(at, Act::PauseClients { all, time });
             }
@@ -269,13 +355,14 @@ impl Making {
                 // From what a modem carries to what is hardly felt.
                 let (worker, at, end) = self.span(lease_ms / 10, 3 * lease_ms);
                 let rate = *self.chance.pick(&[3_000, 7_500, 20_000, 100_000]);
-                self.add(at, Act::Limit(worker, way, Some(rate)));
-                self.add(end, Act::Limit(worker, way, None));
+                let path = self.path(worker, kind);
+                self.add(at, Act::Limit(path, way, Some(rate)));
+                self.add(end, Act::Limit(path, way, None));
             }
             _ => {
                 let (_, at, end) = self.span(lease_ms / 10, 3 * lease_ms);
-                self.add(at, Act::FreezeServer);
-                self.add(end, Act::ThawServer);
+                self.add(at, Act::FreezeServer(0));
+                self.add(end, Act::ThawServer(0));
             }
         }
     }
@@ -296,14 +383,26 @@ mod tests {
         for seed in 0..200 {
             let acts = of(seed).acts;
             for (begin, end) in [
-                (Act::KillServer, Act::StartServer),
-                (Act::FreezeServer, Act::ThawServer),
+                (Act::KillServer(0), Act::StartServer(0)),
+                (Act::FreezeServer(0), Act::ThawServer(0)),
                 (Act::Full(true), Act::Full(false)),
                 (Act::SmallBuffers(true), Act::SmallBuffers(false)),
             ] {
                 assert_eq!(count(&acts, begin), count(&acts, end), "seed {seed}, {begin:?}");
             }
-            assert!(count(&acts, Act::KillServer) >= 2);
+            assert!(count(&acts, Act::KillServer(0)) >= 2);
+        }
+    }
+
+    #[test]
+    fn of_five_servers_majorities_lose_their_data_within_a_lease() {
+        for seed in 0..200 {
+            let plan = Plan::of(seed, Kind::Redlock, None);
+            assert!(plan.names.iter().all(|name| name.kind == LockKind::Redlock));
+            let empty = |server| {
+                plan.acts.iter().filter(move |(_, act)| *act == Act::StartEmpty(server)).count()
+            };
+            assert!((0..INDEPENDENT).map(empty).sum::<usize>() >= 9, "seed {seed}");
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::checks;
 use crate::checks::Verdict;
 use crate::event::Event;
 use crate::event::now;
+use crate::history::Breach;
 use crate::history::History;
 use crate::history::Process;
 use crate::history::Violation;
@@ -32,6 +33,7 @@ use crate::plan::Plan;
 use crate::plan::WORKERS;
 use crate::store::Store;
 use crate::support::ROOT;
+use crate::support::redis_server::RedisServer;
 use crate::timeline;
 use crate::watch::Seen;
 use crate::watch::Watch;
@@ -53,7 +55,7 @@ struct Wanted {
     keep: bool,
 }
 
-const USAGE: &str = "chaos wants --histories N, --seed N or --seeds A..B, --on single|aof|sentinel|cluster|all, \
+const USAGE: &str = "chaos wants --histories N, --seed N or --seeds A..B, --on single|aof|sentinel|cluster|redlock|all, \
                      --kind reentrant|read-write|semaphore|latch|flight, --at-once N, --keep";
 
 impl Wanted {
@@ -72,7 +74,11 @@ impl Wanted {
                     let (first, end) = words.next()?.split_once("..")?;
                     (wanted.first, wanted.end) = (first.parse().ok()?, end.parse().ok()?);
                 }
-                "--kind" => wanted.about = Some(LockKind::named(words.next()?)?),
+                "--kind" => {
+                    let kind = LockKind::named(words.next()?)?;
+                    wanted.about = Some(kind).filter(|kind| LockKind::DRAWN.contains(kind));
+                    wanted.about?;
+                }
                 "--on" => wanted.on = kinds(words.next()?)?,
                 "--at-once" => {
                     wanted.at_once = words.next()?.parse().ok().filter(|count| *count > 0)?
@@ -225,7 +231,7 @@ fn history(
     let _ = fs::remove_file(&socket);
     match &nemesis.place.servers {
         Servers::Many(topology) => topology.keep_logs(directory),
-        Servers::One(server) => keep_commands(&server.socket(), directory),
+        Servers::Alone(servers) => keep_all_commands(servers, directory),
     }
     run?;
     declare_failovers_of_their_own(&mut nemesis, &seen);
@@ -233,6 +239,7 @@ fn history(
     let mut history = History {
         accesses: store.seen(),
         breaches: std::mem::take(&mut nemesis.breaches),
+        outages: outages(&mut nemesis),
         harm: std::mem::take(&mut nemesis.harm),
         samples: std::mem::take(&mut seen.samples),
         lease: u64::try_from(plan.lease.as_nanos()).unwrap_or(0),
@@ -257,6 +264,24 @@ fn history(
     Ok(Done { kinds, history, verdict, counts: nemesis.counts, keys: seen.keys })
 }
 
+/// Where there is only one server its outage is a breach, or nothing at all.
+fn outages(nemesis: &mut Nemesis<'_>) -> Vec<Breach> {
+    let all = std::mem::take(&mut nemesis.outages);
+    if nemesis.place.kind == Kind::Redlock { all } else { Vec::new() }
+}
+
+fn keep_all_commands(servers: &[RedisServer], directory: &Path) {
+    if let [server] = servers {
+        return keep_commands(&server.socket(), directory);
+    }
+    for (number, server) in servers.iter().enumerate() {
+        let directory = directory.join(format!("server-{number}"));
+        if fs::create_dir_all(&directory).is_ok() {
+            keep_commands(&server.socket(), &directory);
+        }
+    }
+}
+
 /// What a server with an append-only file has written there: all that was ever done to its keys.
 fn keep_commands(socket: &Path, directory: &Path) {
     let written = socket.with_file_name("appendonlydir");
@@ -267,7 +292,7 @@ fn keep_commands(socket: &Path, directory: &Path) {
 }
 
 fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
-    if nemesis.place.kind.is_one() {
+    if !nemesis.place.kind.fails_over() {
         return;
     }
     let own = seen.of_their_own(&nemesis.breaches);
@@ -347,6 +372,7 @@ impl Totals {
             "losses": verdict.losses,
             "server_kills": counts.server_kills,
             "server_stops": counts.server_stops,
+            "server_losses": counts.server_losses,
             "client_kills": counts.client_kills,
             "client_stops": counts.client_stops,
             "network_faults": counts.network_faults,
@@ -373,8 +399,9 @@ impl Totals {
             let field = format!("histories_with_{kind}").replace('-', "_");
             figures[field] = self.about.get(kind).copied().unwrap_or(0).into();
         }
+        let part = if wanted.on == [Kind::Redlock] { "chaos-redlock" } else { "chaos" };
         // The report looks for the name of the part in front.
-        println!("{{\"part\":\"chaos\",{}", &figures.to_string()[1..]);
+        println!("{{\"part\":\"{part}\",{}", &figures.to_string()[1..]);
     }
 }
 
@@ -392,7 +419,7 @@ mod tests {
         assert_eq!((wanted.first, wanted.end, wanted.at_once), (3, 9, 1));
         assert_eq!((wanted.kind(4), wanted.kind(5)), (Kind::Aof, Kind::Cluster));
         assert_eq!(read("--seed 7").unwrap().end, 8);
-        for wrong in ["--seeds 9..3", "--on moon", "--seed", "7", "--at-once 0"] {
+        for wrong in ["--seeds 9..3", "--on moon", "--kind redlock", "--seed", "7", "--at-once 0"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }
@@ -401,6 +428,6 @@ mod tests {
     fn every_kind_has_its_turn() {
         let wanted = read("--histories 120").unwrap();
         let count = |kind| (0..120).filter(|seed| wanted.kind(*seed) == kind).count();
-        assert_eq!(Kind::ALL.map(count), [48, 56, 8, 8]);
+        assert_eq!(Kind::ALL.map(count), [48, 56, 8, 8, 0]);
     }
 }

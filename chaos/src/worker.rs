@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Error;
-use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Redlock;
+use redis_reentrant_lock::RedlockBuilder;
 use tokio::time::sleep;
 
 use crate::chance::Chance;
@@ -30,7 +31,9 @@ use crate::event::What;
 use crate::event::now;
 use crate::kind::Name;
 use crate::kind::Share;
+use crate::place::REDLOCK;
 use crate::support::client;
+use crate::worker::turn::Belief;
 
 /// Longer than a lease and a command timeout by far.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -102,12 +105,9 @@ async fn work(settings: Settings) -> Result<(), String> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         told.store(true, Ordering::Relaxed);
     });
-    let builder = client::builder(&settings.url).lease(settings.lease).driver(settings.driver);
-    let client =
-        builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy();
-    let client = client.map_err(|error| error.to_string())?;
+    let (clients, redlock) = connect(&settings).map_err(|error| error.to_string())?;
     let log = Log::open(&settings.log).map_err(|error| error.to_string())?;
-    let worker = Arc::new(Worker { settings, client, log, stop });
+    let worker = Arc::new(Worker { settings, clients, redlock, log, stop });
     let tasks: Vec<_> = (0..worker.settings.tasks)
         .map(|task| tokio::spawn(Arc::clone(&worker).task(task)))
         .collect();
@@ -117,9 +117,33 @@ async fn work(settings: Settings) -> Result<(), String> {
     worker.finish().await
 }
 
+/// The client, or those of several servers and the Redlock over them.
+fn connect(settings: &Settings) -> Result<(Vec<LockClient>, Option<Redlock>), Error> {
+    let connect = |url: &str, label: &str| {
+        let mut builder = client::builder(url).lease(settings.lease).driver(settings.driver);
+        if !label.is_empty() {
+            builder = builder.deployment(label);
+        }
+        builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy()
+    };
+    let Some(urls) = settings.url.strip_prefix(REDLOCK) else {
+        return Ok((vec![connect(&settings.url, "")?], None));
+    };
+    // The addresses are those of proxies, which each worker has its own of.
+    let clients = urls.split(',').enumerate();
+    let clients = clients.map(|(number, url)| connect(url, &format!("server {number}")));
+    let clients = clients.collect::<Result<Vec<_>, _>>()?;
+    // Longer than the default, because the machine is busy.
+    let builder = Redlock::builder().attempt_limit(settings.lease / 4);
+    let redlock = clients.iter().cloned().fold(builder, RedlockBuilder::server).build()?;
+    Ok((clients, Some(redlock)))
+}
+
 struct Worker {
     settings: Settings,
-    client: LockClient,
+    /// The first one is that of all kinds but the Redlock.
+    clients: Vec<LockClient>,
+    redlock: Option<Redlock>,
     log: Log,
     stop: Arc<AtomicBool>,
 }
@@ -143,22 +167,31 @@ impl Worker {
             sum = self.gauges();
         }
         self.log.write(&Event::Gauges { at: now(), sum });
-        let report = self.client.shutdown(PATIENCE).await.map_err(|error| error.to_string())?;
-        self.log.write(&Event::Bye { at: now(), clean: report.is_clean() });
+        for client in &self.clients {
+            let report = client.shutdown(PATIENCE).await.map_err(|error| error.to_string())?;
+            self.log.write(&Event::Bye { at: now(), clean: report.is_clean() });
+        }
         Ok(())
     }
 
     fn gauges(&self) -> u64 {
-        let stats = self.client.stats();
-        stats.holds
-            + stats.waiters
-            + stats.registered_renewals
-            + stats.subscriptions
-            + stats.clean_ups
+        let left = |client: &LockClient| {
+            let stats = client.stats();
+            stats.holds
+                + stats.waiters
+                + stats.registered_renewals
+                + stats.subscriptions
+                + stats.clean_ups
+        };
+        self.clients.iter().map(left).sum()
+    }
+
+    fn client(&self) -> &LockClient {
+        &self.clients[0]
     }
 
     /// Asks a guard, and writes the answer down before it is acted upon.
-    fn look(&self, guard: &Guard) -> bool {
+    fn look(&self, guard: &impl Belief) -> bool {
         let from = now();
         let held = guard.is_held();
         let until = guard.valid_until().as_boot_nanos();

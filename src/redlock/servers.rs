@@ -48,7 +48,7 @@ impl Voter {
     pub(super) fn standing(&self, longest: LeaseMs) -> Vote {
         let shared = self.client.shared();
         let Some((process, _)) = shared.counters().process() else { return Vote::Unknown };
-        if self.is_fresh(&process) {
+        if self.is_fresh(&process) || seeded!(StartedServerWaits) {
             return Vote::Counts;
         }
         let left = longest.longest().saturating_sub(process.age(shared.now()));

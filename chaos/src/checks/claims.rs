@@ -7,7 +7,7 @@ use crate::history::History;
 use crate::history::Hold;
 
 /// A loss is told for what it is: nothing runs out before its time, and nothing else takes a hold
-/// away but a breach. What runs out only after its time was told too late by `valid_until` itself,
+/// away but a breach, or of a hold on several servers the loss of one of them. What runs out only after its time was told too late by `valid_until` itself,
 /// which `History::holds` compares.
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     for hold in holds.values() {
@@ -15,7 +15,9 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
         if *at >= hold.until {
             continue;
         }
-        let expected = reason != "expired" && hold.breach(&history.breaches).is_some();
+        let forgotten = reason != "expired" && hold.breach(&history.breaches).is_some();
+        // The end of a majority moves to an earlier one when a server loses its part.
+        let expected = forgotten || hold.breach(&history.outages).is_some();
         if !expected {
             let early = (hold.until - at) / 1_000;
             verdict.wrong(
@@ -30,6 +32,8 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
 #[cfg(test)]
 mod tests {
     use crate::checks::examples::Made;
+    use crate::history::Breach;
+    use crate::kind::LockKind;
 
     #[test]
     fn a_hold_is_lost_early_only_in_a_breach() {
@@ -42,6 +46,28 @@ mod tests {
         assert_eq!(made.wrong(), [""; 0]);
         made.grant("c:1", 230, 240, 3).lost("c:1", 250, "expired").breach(245, 246);
         made.says("c:1 is lost (expired)");
+    }
+
+    #[test]
+    fn a_hold_on_several_servers_may_be_lost_when_one_was_away() {
+        let mut made = Made { kind: LockKind::Redlock, ..Made::default() };
+        made.grant("a:1", 0, 10, 1).lost("a:1", 50, "expired");
+        made.says("a:1 is lost (expired)");
+        let outage = Breach { from: 20, to: 30, two_servers: false, names: Vec::new() };
+        made.history.outages.push(outage);
+        assert_eq!(made.wrong(), [""; 0]);
+        // And then the next may have it, and not before.
+        let made = made.grant("b:1", 51, 60, 2);
+        assert_eq!(made.wrong(), [""; 0]);
+        let mut made = Made { kind: LockKind::Redlock, ..Made::default() };
+        made.grant("a:1", 0, 10, 1).look("a:1", 70, true, 110).grant("b:1", 51, 60, 2);
+        made.history.outages.push(Breach {
+            from: 20,
+            to: 30,
+            two_servers: false,
+            names: Vec::new(),
+        });
+        made.says("a:1 and b:1 hold at once");
     }
 
     #[test]

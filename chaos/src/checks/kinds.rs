@@ -35,7 +35,7 @@ impl LockKind {
     /// Whether all of these may be valid at this time.
     pub(super) fn allows(self, holds: &[&Hold], at: u64) -> bool {
         match self {
-            Self::Reentrant | Self::Flight => holds.len() <= 1,
+            Self::Reentrant | Self::Flight | Self::Redlock => holds.len() <= 1,
             Self::ReadWrite => read_write::allows(holds, at),
             // A latch has no holds.
             Self::Latch => holds.is_empty(),
@@ -47,10 +47,15 @@ impl LockKind {
         }
     }
 
+    /// Whether somebody has what is refused. Of a Redlock two attempts may have a part each.
+    pub(super) fn denies_only_what_is_held(self) -> bool {
+        self != Self::Redlock
+    }
+
     /// Looks for an order of the operations, which are sorted by the times of their calls.
     pub(super) fn order(self, ops: &[Op]) -> Found {
         match self {
-            Self::Reentrant | Self::Flight => order::<reentrant::Mutex>(ops),
+            Self::Reentrant | Self::Flight | Self::Redlock => order::<reentrant::Mutex>(ops),
             Self::ReadWrite => order::<read_write::ReadWrite>(ops),
             Self::Semaphore => order::<semaphore::Semaphore>(ops),
             Self::Latch => order::<latch::Latch>(ops),
@@ -67,6 +72,7 @@ impl LockKind {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Flight => "single flight",
+            Self::Redlock => "Redlock",
             #[cfg(test)]
             Self::Pair => "pair",
         }

@@ -88,6 +88,9 @@ impl<'a> Build<'a> {
         let mut ops: Vec<Op> = Vec::new();
         for operation in operations {
             let denied = matches!(operation.ended, Some((_, How::Denied)));
+            if denied && !operation.kind.denies_only_what_is_held() {
+                continue;
+            }
             if denied
                 && (ghosts.iter().any(|ghost| self.may_be_in_the_way(ghost, operation))
                     || operations.iter().any(|other| self.is_asked_before(other, operation)))
@@ -159,7 +162,10 @@ impl<'a> Build<'a> {
     /// The hold may end by itself.
     fn end_of(&self, hold: &Hold) -> Op {
         let breach = hold.breach(&self.history.breaches).map_or(NEVER, |breach| breach.from);
-        let called = hold.until.min(breach.max(hold.called));
+        // A server was away: whoever held on several may have lost it, but has been told so.
+        let told = hold.lost.as_ref().and(hold.breach(&self.history.outages));
+        let told = told.map_or(NEVER, |_| hold.seen_held);
+        let called = hold.until.min(breach.max(hold.called)).min(told);
         let says = format!("the end of {}", hold.id);
         let step = Step::Gone(self.numbers[hold.id.as_str()]);
         Op { step, called, ended: NEVER, strict: false, says }

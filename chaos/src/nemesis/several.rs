@@ -34,7 +34,7 @@ impl Nemesis<'_> {
     fn topology(&mut self) -> Option<&mut Topology> {
         match &mut self.place.servers {
             Servers::Many(topology) => Some(topology),
-            Servers::One(_) => None,
+            Servers::Alone(_) => None,
         }
     }
 

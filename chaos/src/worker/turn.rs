@@ -4,15 +4,18 @@
 mod flight;
 mod latch;
 mod read_write;
+mod redlock;
 mod reentrant;
 mod semaphore;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis_reentrant_lock::Deadline;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::NotAcquired;
 use redis_reentrant_lock::Result;
 use tokio::time::sleep;
@@ -50,8 +53,46 @@ trait Wanted {
 
 /// What a task has of a lock.
 trait Held {
-    fn guard(&self) -> &Guard;
+    type Belief: Belief;
+
+    fn guard(&self) -> &Self::Belief;
     async fn unlock(self) -> Result<()>;
+}
+
+/// Who says whether something is held.
+pub(super) trait Belief {
+    fn hold_id(&self) -> String;
+    fn fencing_token(&self) -> u64;
+    fn hold_count(&self) -> u32;
+    fn is_held(&self) -> bool;
+    fn valid_until(&self) -> Deadline;
+    async fn lost(&self) -> LossReason;
+}
+
+impl Belief for Guard {
+    fn hold_id(&self) -> String {
+        self.hold_id()
+    }
+
+    fn fencing_token(&self) -> u64 {
+        self.fencing_token()
+    }
+
+    fn hold_count(&self) -> u32 {
+        self.hold_count()
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn valid_until(&self) -> Deadline {
+        self.valid_until()
+    }
+
+    async fn lost(&self) -> LossReason {
+        self.lost().await
+    }
 }
 
 impl<'a> Task<'a> {
@@ -70,6 +111,7 @@ impl<'a> Task<'a> {
             LockKind::Semaphore => self.semaphore(&name).await,
             LockKind::Latch => self.latch(&name).await,
             LockKind::Flight => self.flight(&name).await,
+            LockKind::Redlock => self.redlock(&name).await,
             #[cfg(test)]
             LockKind::Pair => Ok(()),
         };
@@ -137,7 +179,7 @@ impl<'a> Task<'a> {
         None
     }
 
-    fn log_grant(&self, op: u64, guard: &Guard, levels: u32) {
+    fn log_grant(&self, op: u64, guard: &impl Belief, levels: u32) {
         let until = guard.valid_until().as_boot_nanos();
         let (hold, token, count) = (guard.hold_id(), guard.fencing_token(), guard.hold_count());
         self.worker.log.end(op, How::Granted { hold, token, count, levels, until });
@@ -166,7 +208,7 @@ impl<'a> Task<'a> {
     }
 
     /// Mostly short, now and then beyond the lease.
-    async fn stay(&mut self, guard: &Guard) {
+    async fn stay(&mut self, guard: &impl Belief) {
         let lease = self.worker.settings.lease;
         let long = match self.chance.below(100) {
             0..=1 => lease + lease.mul_f64(self.chance.below(100) as f64 / 100.0),
@@ -185,7 +227,7 @@ impl<'a> Task<'a> {
 
     /// Reads a counter and writes to it on top of what was read, each only if the guard says that
     /// the lock is held. Returns what the counter is then, if it was written.
-    async fn write(&mut self, which: &str, name: &Name, guard: &Guard) -> Option<u64> {
+    async fn write(&mut self, which: &str, name: &Name, guard: &impl Belief) -> Option<u64> {
         let what = format!("{which} {} {} {}", name.text, guard.hold_id(), guard.fencing_token());
         if !self.worker.look(guard) {
             return None;

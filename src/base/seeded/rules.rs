@@ -311,6 +311,12 @@ rules! {
     /// Beside Redisson, a permit's end is later than its lease, by what clocks may be off.
     PermitOutlastsLease: Sim(500),
 
+    // The Redlock.
+    /// A server that was started a short time ago does not count.
+    StartedServerWaits: Test(
+        "redlock::acquisition::tests::servers_that_have_lost_their_data_are_no_majority_for_another"
+    ),
+
     // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),

@@ -121,3 +121,20 @@ async fn a_wait_that_ends_in_the_middle_of_a_round_is_no_outage() {
     }
     assert!(held.is_held());
 }
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_have_lost_their_data_are_no_majority_for_another() {
+    let servers = servers();
+    let ours = redlock(&clients(&servers).await);
+    let theirs = redlock(&clients(&servers).await);
+    let held = ours.lock(NAME).await.unwrap();
+    let until = held.valid_until();
+    servers[0].restart();
+    servers[1].restart();
+    let asked = theirs.try_lock_for(NAME, LEASE / 4).await;
+    assert!(!until.is_past());
+    assert!(matches!(&asked, Err(Error::Unavailable { .. })), "{asked:?}");
+    drop(held);
+    theirs.lock(NAME).await.unwrap().unlock().await.unwrap();
+    assert!(until.is_past(), "they count after the longest lease");
+}

@@ -51,7 +51,7 @@ impl Cache {
 impl Task<'_> {
     pub(super) async fn flight(&mut self, name: &Name) -> Result<()> {
         let lease = self.worker.settings.lease;
-        let mut flight = self.worker.client.single_flight(&name.text)?;
+        let mut flight = self.worker.client().single_flight(&name.text)?;
         match self.chance.below(10) {
             0 => flight = flight.lease(lease),
             1 => flight = flight.max_hold(lease * 2),

@@ -21,7 +21,7 @@ impl Task<'_> {
     pub(super) async fn latch(&mut self, name: &Name) -> Result<()> {
         let late = if self.chance.permille(150) { GENERATION } else { 0 };
         let name = Name { text: name.spelled(now() - late), kind: LockKind::Latch };
-        let latch = self.worker.client.count_down_latch(&name.text)?;
+        let latch = self.worker.client().count_down_latch(&name.text)?;
         let what = *self.chance.pick(&[
             What::SetCount,
             What::SetCountFor,

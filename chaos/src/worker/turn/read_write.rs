@@ -62,6 +62,8 @@ impl Wanted for Access<'_> {
 }
 
 impl Held for Level {
+    type Belief = Guard;
+
     fn guard(&self) -> &Guard {
         match self {
             Self::Read(guard) => guard,
@@ -79,7 +81,7 @@ impl Held for Level {
 
 impl Task<'_> {
     pub(super) async fn read_write(&mut self, name: &Name) -> Result<()> {
-        let lock = self.worker.client.rw_lock(&name.text)?;
+        let lock = self.worker.client().rw_lock(&name.text)?;
         let wish = Access { lock: &lock, writes: self.chance.permille(350) };
         if let Some(first) = self.acquire(&wish, name, wish.share()).await {
             self.read_and_write(&lock, name, first).await;
@@ -143,7 +145,7 @@ impl Task<'_> {
     async fn downgrade(&mut self, name: &Name, levels: &mut Vec<Level>) {
         let Some(Level::Write(write)) = levels.pop() else { return };
         let hold = write.hold_id();
-        self.worker.look(&write);
+        self.worker.look(write.guard());
         let op = self.worker.log.call(self.number, What::Downgrade, name, &hold, Share::READ);
         let how = match write.downgrade().await {
             Ok(read) => {

@@ -45,6 +45,8 @@ impl Wanted for Lock {
 }
 
 impl Held for Guard {
+    type Belief = Guard;
+
     fn guard(&self) -> &Guard {
         self
     }
@@ -56,7 +58,7 @@ impl Held for Guard {
 
 impl Task<'_> {
     pub(super) async fn reentrant(&mut self, name: &Name) -> Result<()> {
-        let client = &self.worker.client;
+        let client = self.worker.client();
         let lock = if self.chance.permille(750) {
             Lock::Reentrant(client.reentrant_lock(&name.text)?)
         } else {

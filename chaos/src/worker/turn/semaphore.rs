@@ -36,6 +36,8 @@ impl Wanted for Permits {
 }
 
 impl Held for SemaphorePermit {
+    type Belief = Guard;
+
     fn guard(&self) -> &Guard {
         self
     }
@@ -48,13 +50,13 @@ impl Held for SemaphorePermit {
 impl Task<'_> {
     pub(super) async fn semaphore(&mut self, name: &Name) -> Result<()> {
         let wanted = *self.chance.pick(&[1, 1, 1, 2, PERMITS]);
-        let semaphore = self.worker.client.semaphore(&name.text, PERMITS)?;
+        let semaphore = self.worker.client().semaphore(&name.text, PERMITS)?;
         let wanted = Permits { semaphore, wanted };
         let share = Share::levels(wanted.wanted);
         let Some(permit) = self.acquire(&wanted, name, share).await else { return Ok(()) };
-        self.worker.look(&permit);
+        self.worker.look(permit.guard());
         for _ in 0..*self.chance.pick(&[0, 1, 1, 2]) {
-            self.stay(&permit).await;
+            self.stay(permit.guard()).await;
         }
         self.release(name, permit, Share::NOTHING).await;
         Ok(())
