@@ -58,7 +58,8 @@ cargo xtask <command>
                            --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it
                            where it can, and fails without it
   chaos [OPTION…]          worker processes on servers that are killed, frozen, failed over; checks all they were told.
-                           --histories N (120), --seeds A..B or --seed N; --on single,aof,sentinel,cluster (all);
+                           --histories N (120), --seeds A..B or --seed N; --on single,aof,sentinel,cluster (all),
+                           or redlock: a Redlock over five servers (chaos-redlock says the same);
                            --at-once N (3); --keep the files of histories that are good;
                            --bug NAME: with a rule broken, as `seeded` does, which it must find
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
@@ -134,6 +135,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["chaos", options @ ..] => chaos::run(options),
+        ["chaos-redlock", options @ ..] => chaos::run(&[&["--on", "redlock"], options].concat()),
         ["interop", options @ ..] => interop::run(options),
         ["reliability", options @ ..] => reliability::run(options),
         ["random-scripts", options @ ..] => proof::random_scripts(options),

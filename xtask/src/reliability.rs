@@ -30,6 +30,7 @@ const PARTS: &[&[&str]] = &[
     &["lua-mutants"],
     &["small-faults"],
     &["chaos", "--histories", "120"],
+    &["chaos-redlock", "--histories", "60"],
     &["second-opinion", "--histories", "20"],
     &["load"],
     &["fuzz-smoke", "250000"],
@@ -60,6 +61,9 @@ const BARS: &[(&str, &str, u64, &str)] = &[
     ("chaos", "sentinel_failovers", 5, "failovers by sentinels"),
     ("chaos", "cluster_failovers", 5, "failovers in a cluster"),
     ("chaos", "slot_moves", 20, "slots moved with what is locked in them"),
+    ("chaos-redlock", "histories", 60, "histories of a Redlock over five servers"),
+    ("chaos-redlock", "grants", 3_000, "grants in them"),
+    ("chaos-redlock", "server_losses", 400, "servers started without the data that they had"),
     ("second-opinion", "operations", 30_000, "operations that another checker looked at, too"),
     ("load", "holds", 10_000, "watched holds, for 60 s"),
     ("load", "waiters_served", 3_000, "waiters of one lock in 4 processes, in three rounds"),
@@ -122,6 +126,10 @@ const SENTENCES: &[&str] = &[
      {chaos.cluster_failovers} in clusters, and {chaos.slot_moves} slots were moved. {chaos.violations} violations were \
      found; {chaos.undecided} names had too long a history for the checker. {chaos.overlaps_in_breaches} times, a restart or \
      a failover had lost a hold, and its holder still believed in it when the next one was granted: two holders at once.",
+    "Redlock: {chaos-redlock.histories} more histories over five servers, with {chaos-redlock.grants} grants. \
+     {chaos-redlock.server_kills} times a server was killed while something was held, and {chaos-redlock.server_losses} \
+     times one was started without its data, mostly three of five within a lease. {chaos-redlock.violations} violations \
+     were found: a majority that has lost its data is no breach.",
     "Second opinion: Porcupine, a checker that shares no code with the one above, looked at {second-opinion.operations} \
      operations on {second-opinion.names} names in {second-opinion.histories} histories. It found {second-opinion.wrong} that no \
      lock of their kind could have answered, and gave up on {second-opinion.undecided}.",

@@ -50,23 +50,20 @@ mod tests {
 
     #[test]
     fn a_hold_on_several_servers_may_be_lost_when_one_was_away() {
-        let mut made = Made { kind: LockKind::Redlock, ..Made::default() };
+        let outage = Breach { from: 20, to: 30, two_servers: false, names: Vec::new() };
+        let mut made = Made::default();
+        made.kind = LockKind::Redlock;
         made.grant("a:1", 0, 10, 1).lost("a:1", 50, "expired");
         made.says("a:1 is lost (expired)");
-        let outage = Breach { from: 20, to: 30, two_servers: false, names: Vec::new() };
-        made.history.outages.push(outage);
+        made.history.outages.push(outage.clone());
         assert_eq!(made.wrong(), [""; 0]);
         // And then the next may have it, and not before.
         let made = made.grant("b:1", 51, 60, 2);
         assert_eq!(made.wrong(), [""; 0]);
-        let mut made = Made { kind: LockKind::Redlock, ..Made::default() };
+        let mut made = Made::default();
+        made.kind = LockKind::Redlock;
         made.grant("a:1", 0, 10, 1).look("a:1", 70, true, 110).grant("b:1", 51, 60, 2);
-        made.history.outages.push(Breach {
-            from: 20,
-            to: 30,
-            two_servers: false,
-            names: Vec::new(),
-        });
+        made.history.outages.push(outage);
         made.says("a:1 and b:1 hold at once");
     }
 
