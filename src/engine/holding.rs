@@ -591,6 +591,8 @@ impl Engine {
         self.end_pending(id, todo, verifying);
         if self.kept.is_left(id) {
             self.keep_while_key_lasts(id);
+        } else if reason == LossReason::Expired && self.is_beside_another(id) {
+            self.remove_field_of(id);
         } else if reason == LossReason::MaxHold
             || (reason == LossReason::Expired && self.kept.outlives_lease(id))
         {
@@ -620,15 +622,30 @@ impl Engine {
     /// server: a nested level may have shortened the hold, or prolonged the key's time to live with
     /// an `at_least`.
     fn free_key_of(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        if self.cx.now.plus(SOON) < hold.key_end {
-            // No command of the hold that is still on the wire can create the key again, so one
-            // answer is enough.
-            let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
-            let share = hold.share;
-            self.remember_dead(id, name_id, lock, share, ServerTime(0), key_end);
-            self.send_cleanup(id);
+        if self.holds.get(&id).is_some_and(|hold| self.cx.now.plus(SOON) < hold.key_end) {
+            self.remove_field_of(id);
         }
+    }
+
+    /// Removes the field of a hold that is over. No command of the hold that is still on the wire can
+    /// create it again, so one answer is enough.
+    fn remove_field_of(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
+        let share = hold.share;
+        self.remember_dead(id, name_id, lock, share, ServerTime(0), key_end);
+        self.send_cleanup(id);
+    }
+
+    /// Its owner has another valid hold of the name: it writes beside its own read. The renewals of
+    /// one extend the key that both are in, so that the field of the other does not end with it.
+    fn is_beside_another(&self, id: u64) -> bool {
+        let Some(hold) = self.holds.get(&id).filter(|_| !seeded!(LostWriteIsRemoved)) else {
+            return false;
+        };
+        let Some(name) = self.queues.names.get(&hold.name_id) else { return false };
+        let mut others = name.holds().filter_map(|other| self.holds.get(&other));
+        others.any(|other| other.id != id && other.owner == hold.owner && other.state.is_live())
     }
 
     /// Fails the callers of a lost hold's pending operations.

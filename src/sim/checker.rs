@@ -66,7 +66,6 @@ use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::kinds::share::Share;
-use crate::sim::checker::exclusion::check_holds;
 pub(super) use crate::sim::checker::line::Executed;
 use crate::sim::checker::line::Line;
 pub(super) use crate::sim::checker::line::View;
@@ -278,6 +277,8 @@ pub(super) struct Checker {
     kept: BTreeMap<(usize, RequestId), Moment>,
     names: BTreeMap<String, Name>,
     sent: BTreeMap<(usize, OpId), Sent>,
+    /// The hold beside whose reads another one may write, by that other one.
+    upgraded: BTreeMap<(usize, u64), (usize, u64)>,
     /// Hold ids of attempts whose end is unknown, and until when they may certainly still be
     /// granted.
     dead: BTreeMap<(usize, u64), Moment>,
@@ -326,6 +327,7 @@ impl Checker {
             kept: BTreeMap::new(),
             names: names.iter().map(|name| (name.to_string(), Name::new(name))).collect(),
             sent: BTreeMap::new(),
+            upgraded: BTreeMap::new(),
             dead: BTreeMap::new(),
             must_end: Vec::new(),
             wishes: BTreeMap::new(),
@@ -407,7 +409,7 @@ impl Checker {
     /// P1, by the key, of what nothing has brought back.
     fn check_places(&self, lock: &Found) -> Result<(), String> {
         if !self.revivals {
-            return check_holds(lock);
+            return self.check_holds(lock);
         }
         let is_revived = |place: &Place| {
             let hold = self.key_of(&place.field).and_then(|key| self.holds.get(&key));
@@ -415,7 +417,7 @@ impl Checker {
         };
         let mut others = lock.clone();
         others.holds.retain(|place| !is_revived(place));
-        check_holds(&others)
+        self.check_holds(&others)
     }
 
     /// Whatever became of the key was not announced.
@@ -485,6 +487,11 @@ impl Checker {
         self.troubled[client] |= std::mem::take(&mut self.fails);
         match event {
             Event::Release { level, .. } => self.end_level(now, client, *level),
+            Event::Downgrade { hold, level, .. } => {
+                if let Some(hold) = self.holds.get_mut(&(client, *hold)) {
+                    hold.exclusive.retain(|other| other != level);
+                }
+            }
             Event::Leave { hold, level } => {
                 let hold = self.holds.get_mut(&(client, *hold));
                 if let Some(hold) = hold.filter(|hold| hold.levels.contains(level)) {

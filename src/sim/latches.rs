@@ -144,8 +144,7 @@ impl World {
     pub(super) fn use_latch(&mut self, client: usize, task: usize) {
         let name = self.checker.latches.name.clone();
         let request = self.clients[client].open_ask(task);
-        self.clients[client].tasks[task].pending =
-            Some(Pending { request, acquire: None, lazy: false });
+        self.clients[client].tasks[task].pending = Some(Pending::ask(request));
         let change = match self.chance.below(10) {
             0..=4 => Some(Change::CountDown),
             5 | 6 => {

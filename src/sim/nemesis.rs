@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::backend::Outcome;
 use crate::backend::ServerId;
+use crate::backend::memory::store::Dumped;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
+use crate::base::name::slot_of;
 use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::client::LoginTrouble;
@@ -140,12 +142,14 @@ impl World {
         };
         let mut replica = self.processes[old].promote(lost, clock, run);
         self.checker.latches.is_lost = true;
-        // What it may still have of slots that have moved away is nobody's.
+        // What it may still have of slots that have moved away is nobody's; Redis deletes it.
         let time = replica.time(now);
-        for name in self.names.iter().filter(|name| self.places.owner(name.slot()) != old) {
-            replica.keys.remove(time, name.as_str());
-            replica.keys.remove(time, &name.fence_key());
-            replica.keys.remove(time, &name.line_key());
+        for Dumped { key, .. } in replica.keys.dump(time) {
+            let slot = slot_of(&key);
+            let of_name = |name: &LockName| name.slot() == slot;
+            if self.names.iter().any(of_name) && self.places.owner(slot) != old {
+                replica.keys.remove(time, &key);
+            }
         }
         let gap = self.chance.time(1_000, 1_000_000);
         replica.unreachable_until = now.plus(gap);

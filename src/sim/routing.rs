@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Routes;
 use crate::backend::ServerId;
+use crate::backend::memory::store::Dumped;
 use crate::base::name::LockName;
 use crate::base::name::slot_of;
 use crate::engine::event::Event;
@@ -218,12 +219,9 @@ impl World {
 
     pub(super) fn end_move(&mut self) {
         let Some(Moving { from, to, slot }) = self.places.moving.clone() else { return };
-        let names: Vec<LockName> =
-            self.names.iter().filter(|name| name.slot() == slot).cloned().collect();
-        for name in names {
-            self.move_key(name.as_str());
-            self.move_key(&name.fence_key());
-            self.move_key(&name.line_key());
+        let time = self.processes[from].time(self.now);
+        for Dumped { key, .. } in self.processes[from].keys.dump(time) {
+            self.move_key(&key);
         }
         self.places.moving = None;
         self.places.owners[usize::from(slot)] = to;

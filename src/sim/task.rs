@@ -7,11 +7,14 @@ use crate::base::clock::Moment;
 use crate::base::owner::OwnerKey;
 use crate::engine::event::Acquire;
 use crate::engine::event::RequestId;
+use crate::kinds::share::Share;
 
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     pub(super) level: RequestId,
     pub(super) cell: Arc<HoldCell>,
+    pub(super) share: Share,
+    pub(super) owner: OwnerKey,
 }
 
 #[derive(Debug)]
@@ -20,6 +23,15 @@ pub(super) struct Pending {
     pub(super) acquire: Option<(Acquire, Moment)>,
     /// Its future is polled late, or never.
     pub(super) lazy: bool,
+    /// It downgrades this level.
+    pub(super) downgrades: Option<RequestId>,
+}
+
+impl Pending {
+    /// For an answer that is no grant.
+    pub(super) fn ask(request: RequestId) -> Self {
+        Self { request, acquire: None, lazy: false, downgrades: None }
+    }
 }
 
 /// One task. Two tasks of a client may share an owner, as the branches of a `join!` do.

@@ -1,5 +1,6 @@
 //! What callers do: lock, nest, unlock in any order, change their minds, forget their futures.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::base::kind::Kind;
@@ -89,6 +90,7 @@ impl World {
                 }
                 self.step_later(client, task);
             }
+            17..=24 if self.has_read_write(client, task) => self.convert(client, task),
             17..=30 if depth > 0 => {
                 let guard = self.chance.pick(&self.clients[client].tasks[task].guards).clone();
                 let write = self.chance.permille(600);
@@ -120,17 +122,69 @@ impl World {
         let owner = self.draw_owner(client, task, &name);
         let (request, share) = (RequestId(0), self.draw_share(&name));
         let upgrades = None;
-        let mut acquire =
-            Acquire { request, name, owner, share, lease, wait, max_hold, at_least, upgrades };
+        self.send_acquire(
+            (client, task),
+            Acquire { request, name, owner, share, lease, wait, max_hold, at_least, upgrades },
+        );
+    }
+
+    fn send_acquire(&mut self, (client, task): (usize, usize), mut acquire: Acquire) {
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
         let lazy = self.chance.permille(self.plan.lazy);
+        let acquires = Some((acquire.clone(), self.now));
         self.clients[client].tasks[task].pending =
-            Some(Pending { request, acquire: Some((acquire.clone(), self.now)), lazy });
+            Some(Pending { acquire: acquires, lazy, ..Pending::ask(request) });
         self.mail(client, Mail::Acquire(acquire));
         if self.chance.permille(self.plan.cancel) {
             let wait = self.chance.time(1, self.plan.lease_us());
             self.send_to_client(wait, client, Inbound::Cancel(task, request));
+        }
+    }
+
+    fn has_read_write(&self, client: usize, task: usize) -> bool {
+        let is_one = |guard: &Guard| guard.cell.name.kind() == Kind::ReadWrite;
+        self.clients[client].tasks[task].guards.iter().any(is_one)
+    }
+
+    /// Downgrades a write, or wants to write beside a read.
+    fn convert(&mut self, client: usize, task: usize) {
+        let guards = &self.clients[client].tasks[task].guards;
+        let of_kind = guards.iter().filter(|guard| guard.cell.name.kind() == Kind::ReadWrite);
+        let Guard { level, cell, share, owner } =
+            self.chance.pick(&of_kind.cloned().collect::<Vec<_>>()).clone();
+        if share.exclusive > 0 {
+            let hold = cell.id;
+            let of_level = |request| Event::Downgrade { hold, level, request };
+            self.ask(client, task, of_level);
+            if let Some(pending) = &mut self.clients[client].tasks[task].pending {
+                pending.downgrades = Some(level);
+            }
+            return;
+        }
+        let upgrade = Acquire {
+            request: RequestId(0),
+            name: cell.name.clone(),
+            owner,
+            share: Share::ONE,
+            lease: Lease::Watched(self.clients[client].config.lease),
+            wait: Wait::Once,
+            max_hold: None,
+            at_least: None,
+            upgrades: NonZeroU64::new(cell.id),
+        };
+        self.send_acquire((client, task), upgrade);
+    }
+
+    /// A level that is downgraded has become a read. After an error its guard is dropped.
+    fn on_downgraded(&mut self, client: usize, task: usize, level: RequestId, answer: &Answer) {
+        let guards = &mut self.clients[client].tasks[task].guards;
+        let Some(at) = guards.iter().position(|guard| guard.level == level) else { return };
+        if matches!(answer, Answer::Done) {
+            guards[at].share = Share::READ;
+        } else {
+            let hold = guards.remove(at).cell.id;
+            self.mail(client, Mail::Release { hold, level, request: None });
         }
     }
 
@@ -224,8 +278,7 @@ impl World {
             let request = self.clients[client].open_ask(task);
             // A future of `unlock` that is dropped goes on all the same.
             if self.chance.permille(800) {
-                self.clients[client].tasks[task].pending =
-                    Some(Pending { request, acquire: None, lazy: false });
+                self.clients[client].tasks[task].pending = Some(Pending::ask(request));
             } else if let Some(ask) = self.clients[client].asks.get_mut(&request) {
                 ask.awaited = false;
             }
@@ -241,8 +294,7 @@ impl World {
 
     fn ask(&mut self, client: usize, task: usize, event: impl FnOnce(RequestId) -> Event) {
         let request = self.clients[client].open_ask(task);
-        self.clients[client].tasks[task].pending =
-            Some(Pending { request, acquire: None, lazy: false });
+        self.clients[client].tasks[task].pending = Some(Pending::ask(request));
         self.mail(client, Mail::Ask(request, event(request)));
     }
 
@@ -282,9 +334,14 @@ impl World {
         let Some(ask) = to.asks.get_mut(&request) else { return Ok(()) };
         match std::mem::replace(&mut ask.slot, Slot::Taken) {
             Slot::Full(answer) => {
-                to.tasks[task].pending = None;
-                if let Answer::Granted(cell) = answer {
-                    to.tasks[task].guards.push(Guard { level: request, cell });
+                let pending = to.tasks[task].pending.take();
+                if let Some(level) = pending.as_ref().and_then(|pending| pending.downgrades) {
+                    self.on_downgraded(client, task, level, &answer);
+                } else if let Answer::Granted(cell) = answer
+                    && let Some((acquire, _)) = pending.and_then(|pending| pending.acquire)
+                {
+                    let Acquire { share, owner, .. } = acquire;
+                    to.tasks[task].guards.push(Guard { level: request, cell, share, owner });
                     self.checker.on_taken(client, request);
                     self.look_at_desk(client, task, request);
                 }
@@ -320,7 +377,7 @@ impl World {
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
         self.clients[client].tasks[task].pending =
-            Some(Pending { request, acquire: Some((first, since)), lazy: false });
+            Some(Pending { acquire: Some((first, since)), ..Pending::ask(request) });
         self.mail(client, Mail::Acquire(acquire));
     }
 

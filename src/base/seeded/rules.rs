@@ -89,6 +89,10 @@ rules! {
     OfferEnds: Sim(500),
     /// A late hand-off grants nothing.
     LateHandOffGrantsNothing: Sim(500),
+    /// A write beside its owner's read is removed when it has run out: the key goes on with the read.
+    LostWriteIsRemoved: Test(
+        "engine::tests::read_write::a_write_that_has_run_out_is_removed_from_beside_the_read"
+    ),
 
     // 3. No lock is held forever.
     /// Renewals end before the release is sent.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::base::cell::HoldCell;
 use crate::base::clock::Moment;
+use crate::base::name::LockName;
 use crate::sim::checker::Checker;
 use crate::sim::kinds::Found;
-use crate::sim::kinds::Place;
+use crate::sim::kinds::Places;
 use crate::sim::kinds::rules_of;
 
 impl Checker {
@@ -31,27 +32,40 @@ impl Checker {
                 continue;
             }
             let field = |(client, id): (usize, u64)| format!("{}:{id}", self.ids[client]);
-            let together: Vec<Place> = std::iter::once((one, cell))
+            let together: Places = std::iter::once((one, cell))
                 .chain(others())
                 .map(|(key, cell)| self.holds[&key].place(field(key), cell))
                 .collect();
-            if !rules_of(&cell.name).allows(&together) {
+            if !self.allows(&cell.name, together.clone()) {
                 return Err(format!("P1: {} is held at once by {together:?}", cell.name));
             }
         }
         Ok(())
     }
-}
 
-/// By the key: its holds may be there at once.
-pub(super) fn check_holds(lock: &Found) -> Result<(), String> {
-    let only_one = !lock.name.kind().waits_per_owner();
-    if only_one && lock.reservation().is_some() && lock.holds.len() > 1 {
-        return Err(format!("P1: a lock that somebody has is reserved: {lock:?}"));
+    /// By the key: its holds may be there at once.
+    pub(super) fn check_holds(&self, lock: &Found) -> Result<(), String> {
+        let only_one = !lock.name.kind().waits_per_owner();
+        if only_one && lock.reservation().is_some() && lock.holds.len() > 1 {
+            return Err(format!("P1: a lock that somebody has is reserved: {lock:?}"));
+        }
+        match self.allows(&lock.name, lock.holds.clone()) {
+            true => Ok(()),
+            false => Err(format!("P1: more holds at once than the kind of lock allows: {lock:?}")),
+        }
     }
-    match rules_of(&lock.name).allows(&lock.holds) {
-        true => Ok(()),
-        false => Err(format!("P1: more holds at once than the kind of lock allows: {lock:?}")),
+
+    /// Whether the kind allows these holds at once. A write that came from an upgrade is there
+    /// together with the reads of its own owner.
+    fn allows(&self, name: &LockName, mut together: Places) -> bool {
+        let writes = together.iter().filter(|place| place.exclusive);
+        let reads: Vec<_> = writes
+            .filter_map(|place| self.upgraded.get(&self.key_of(&place.field)?).copied())
+            .collect();
+        together.retain(|place| {
+            place.exclusive || self.key_of(&place.field).is_none_or(|key| !reads.contains(&key))
+        });
+        rules_of(name).allows(&together)
     }
 }
 

@@ -11,7 +11,6 @@ use crate::sim::chance::Chance;
 use crate::sim::chance::Stream;
 use crate::sim::checker::Checker;
 use crate::sim::checker::Hold;
-use crate::sim::checker::exclusion::check_holds;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
 use crate::sim::plan::Plan;
@@ -50,6 +49,24 @@ fn one_holder_more_than_the_kind_allows_is_a_violation() {
 }
 
 #[test]
+fn a_write_is_allowed_beside_the_read_that_it_upgrades_and_no_other() {
+    let mut checker = believing(Kind::ReadWrite, 0);
+    let read = |id| Place { exclusive: false, ..Place::of(format!("client:{id}"), 1) };
+    let write = Place::of("client:2".to_owned(), 1);
+    let name = name(Kind::ReadWrite);
+    let key = |holds: &[&Place]| Found {
+        name: name.clone(),
+        pttl: Some(900),
+        holds: holds.iter().map(|place| (*place).clone()).collect(),
+    };
+    assert!(checker.check_holds(&key(&[&read(1), &write])).is_err());
+    checker.upgraded.insert((0, 2), (0, 1));
+    assert_eq!(checker.check_holds(&key(&[&read(1), &write])), Ok(()));
+    assert!(checker.check_holds(&key(&[&read(1), &write, &read(3)])).is_err());
+    assert!(checker.check_holds(&key(&[&read(3), &write])).is_err());
+}
+
+#[test]
 fn a_holder_that_was_robbed_or_has_run_out_does_not_count() {
     for (kind, most) in TABLE {
         let mut robbed = believing(kind, most + 1);
@@ -65,7 +82,8 @@ fn one_hold_more_in_a_key_than_the_kind_allows_is_a_violation() {
     for (kind, most) in TABLE {
         for number in 0..=most + 2 {
             let holds = (0..number).map(|id| Place::of(format!("client:{id}"), 1)).collect();
-            let found = check_holds(&Found { name: name(kind), pttl: Some(1), holds });
+            let found =
+                believing(kind, 0).check_holds(&Found { name: name(kind), pttl: Some(1), holds });
             assert_eq!(found.is_err(), number > most, "{kind:?}, {number}: {found:?}");
         }
     }
@@ -105,9 +123,11 @@ fn a_reservation_is_nobodys_hold_and_stands_alone() {
     let reservation = |id| Place::of(format!("client:{id}"), 0);
     for (kind, most) in TABLE {
         let key = |holds| Found { name: name(kind), pttl: Some(900), holds };
-        assert_eq!(check_holds(&key([reservation(1)].into_iter().collect())), Ok(()), "{kind:?}");
+        let empty = believing(kind, 0);
+        let alone = key([reservation(1)].into_iter().collect());
+        assert_eq!(empty.check_holds(&alone), Ok(()), "{kind:?}");
         let beside = [reservation(1), Place::of("client:2".to_owned(), 1)].into_iter().collect();
-        let found = check_holds(&key(beside));
+        let found = empty.check_holds(&key(beside));
         assert!(found.is_err_and(|words| words.starts_with("P1:")), "{kind:?} {most}");
         let mut checker = believing(kind, 1);
         let found = checker.look(START, &[key([reservation(1)].into_iter().collect())], &[]);
