@@ -1,8 +1,10 @@
 //! This crate's locks in both driver modes, the floor of each, and Tokio's locks within a process:
-//! `bench KIND URL THREADS`.
+//! `bench KIND URL THREADS`. With several URLs, and commas between them, a lock over all of these
+//! servers.
 
 mod floor;
 mod local;
+mod majority;
 mod own;
 mod raw;
 mod wire;
@@ -17,6 +19,8 @@ use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
 
 use crate::local::Local;
+use crate::majority::Majority;
+use crate::majority::RawMajority;
 use crate::own::Own;
 use crate::raw::Raw;
 use crate::raw::Relay;
@@ -34,7 +38,16 @@ fn main() {
         let client = runtime.block_on(async { builder.connect().await.expect("connected") });
         bench::serve(&runtime, Own(client));
     };
+    let majority = |driver| {
+        let clients = Majority::connect(url, driver);
+        bench::serve(&runtime, runtime.block_on(clients));
+    };
     match kind.as_str() {
+        "thread" if url.contains(',') => majority(Driver::Thread),
+        "current" if url.contains(',') => majority(Driver::Current),
+        "floor-raw" if url.contains(',') => {
+            bench::serve(&runtime, Sockets::<RawMajority>::new(url))
+        }
         "thread" => own(builder().driver(Driver::Thread)),
         "current" => own(builder().driver(Driver::Current)),
         "thread-no-hand-off" => own(builder().driver(Driver::Thread).hand_off(false)),

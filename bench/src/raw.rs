@@ -98,7 +98,7 @@ impl Single for Raw {
     }
 
     fn acquire(&mut self) {
-        while !is_granted(&ask(&mut self.commands, &self.acquire)) {
+        while !is_done(&ask(&mut self.commands, &self.acquire)) {
             self.wait_for_message();
         }
     }
@@ -136,7 +136,7 @@ impl Single for Relay {
         let [one, other] = [1, 2].map(|hold| format!("{client}:{hold}"));
         let acquire = names.acquire(&acquire, &one, Stands::Nowhere);
         let answer = ask(&mut commands, &command("EVALSHA", &acquire));
-        assert!(is_granted(&answer), "{answer}");
+        assert!(is_done(&answer), "{answer}");
         let hand_offs = [(&one, &other), (&other, &one)];
         let hand_offs =
             hand_offs.map(|(from, to)| command("EVALSHA", &names.hand_off(&hand_off, from, to)));
@@ -148,7 +148,7 @@ impl Single for Relay {
 
     fn release(&mut self) {
         let answer = ask(&mut self.commands, &self.hand_offs[0]);
-        assert!(is_granted(&answer), "{answer}");
+        assert!(is_done(&answer), "{answer}");
         self.hand_offs.swap(0, 1);
     }
 }
@@ -160,22 +160,22 @@ impl Drop for Relay {
 }
 
 /// A list, and the code of what was done first.
-fn is_granted(answer: &str) -> bool {
+pub(crate) fn is_done(answer: &str) -> bool {
     answer.lines().nth(1) == Some(":1")
 }
 
-fn connect(address: &str) -> TcpStream {
+pub(crate) fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_nodelay(true).expect("no delay");
     stream
 }
 
-fn load(commands: &mut TcpStream, script: &str) -> String {
+pub(crate) fn load(commands: &mut TcpStream, script: &str) -> String {
     let reply = ask(commands, &command("SCRIPT", &["LOAD", script]));
     reply.lines().nth(1).expect("a digest").to_owned()
 }
 
-fn command(verb: &str, args: &[&str]) -> String {
+pub(crate) fn command(verb: &str, args: &[&str]) -> String {
     let words = [verb].into_iter().chain(args.iter().copied());
     let spelled: String = words.map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     format!("*{}\r\n{spelled}", 1 + args.len())
@@ -184,6 +184,22 @@ fn command(verb: &str, args: &[&str]) -> String {
 /// The answer, which fits one packet.
 fn ask(stream: &mut TcpStream, command: &str) -> String {
     stream.write_all(command.as_bytes()).expect("a connection");
+    answer(stream)
+}
+
+/// The answers of all, who are asked at the same time.
+pub(crate) fn ask_all<'a>(
+    streams: impl Iterator<Item = &'a mut TcpStream>,
+    command: &str,
+) -> Vec<String> {
+    let mut asked: Vec<_> = streams.collect();
+    for stream in &mut asked {
+        stream.write_all(command.as_bytes()).expect("a connection");
+    }
+    asked.into_iter().map(answer).collect()
+}
+
+fn answer(stream: &mut TcpStream) -> String {
     let mut answer = [0; 4096];
     let length = read(stream, &mut answer);
     let answer = String::from_utf8_lossy(&answer[..length]).into_owned();

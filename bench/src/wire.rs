@@ -8,6 +8,8 @@ pub(crate) static ACQUIRE: LazyLock<String> =
     LazyLock::new(|| whole(include_str!("../../lua/reentrant/acquire.lua")));
 pub(crate) static RELEASE: LazyLock<String> =
     LazyLock::new(|| whole(include_str!("../../lua/reentrant/release.lua")));
+pub(crate) static RAISE: LazyLock<String> =
+    LazyLock::new(|| whole(include_str!("../../lua/reentrant/raise.lua")));
 pub(crate) static HAND_OFF: LazyLock<String> =
     LazyLock::new(|| whole(include_str!("../../lua/reentrant/hand_off.lua")));
 
@@ -89,6 +91,16 @@ impl Names {
             digest, "3", lock, fence, line, from, to, LEASE_MS, NOT_AFTER, channel, "PUBLISH",
             line_first, hears,
         ]
+    }
+
+    /// The same for raising the token.
+    pub(crate) fn raise<'a>(
+        &'a self,
+        digest: &'a str,
+        field: &'a str,
+        token: &'a str,
+    ) -> [&'a str; 6] {
+        [digest, "2", &self.lock, &self.fence, field, token]
     }
 
     /// The same for a release.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -37,10 +39,15 @@ func connectRueidislock(url string) service {
 	}
 }
 
+// Over all of several servers, whose URLs have commas between them.
 func connectRedsync(url string) service {
-	options, err := redis.ParseURL(url)
-	must(err)
-	locks := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	var pools []redsyncredis.Pool
+	for _, one := range strings.Split(url, ",") {
+		options, err := redis.ParseURL(one)
+		must(err)
+		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
+	}
+	locks := redsync.New(pools...)
 	return func(name string) func() {
 		mutex := locks.NewMutex(name)
 		// Gives up after 32 attempts by itself, or when its pool has no connection in time.

@@ -1,6 +1,7 @@
 //! The bars, and whether what was measured reaches them.
 
 use super::programs::OWN;
+use super::programs::RAW;
 use super::report::Report;
 use super::report::Row;
 use super::shared::ALONE;
@@ -139,6 +140,10 @@ impl Judge<'_> {
             self.figure_at_most("dead-readers", own, "longest, s", 5.0);
             self.ratio_at_least("fair-4x16", own, "redisson", 5.0);
             self.figure_at_most("fair-4x16", own, "evalsha/grant", 3.0);
+            self.ratio_at_most("redlock", own, RAW, 1.2);
+            for peer in ["rslock", "redsync", "redisson"] {
+                self.ratio_at_most("redlock", own, peer, 1.0);
+            }
             let [(_, one), (_, all)] = MULTI;
             let rows = self.report.row(all, own).zip(self.report.row(one, own));
             let ratio = rows.map_or(f64::NAN, |(all, one)| all.ratio_to(one));

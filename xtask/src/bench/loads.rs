@@ -81,7 +81,8 @@ pub(crate) fn all(
     beside: &Server,
     report: &mut Report,
 ) -> Result<(), String> {
-    let mut bench = Bench { plan, programs, server, beside, report };
+    let at = server.url();
+    let mut bench = Bench { plan, programs, server, beside, at, report };
     if plan.wants("uncontended") {
         bench.uncontended()?;
         server_time::all(plan, programs, server, bench.report)?;
@@ -115,6 +116,8 @@ pub(super) struct Bench<'a> {
     pub(super) server: &'a Server,
     /// Another one, for counters and values.
     pub(super) beside: &'a Server,
+    /// What workers are told.
+    pub(super) at: String,
     pub(super) report: &'a mut Report,
 }
 
@@ -253,7 +256,7 @@ impl Bench<'_> {
     fn start(&self, case: &Case, processes: usize) -> Result<Vec<Worker>, String> {
         let processes = if case.kind == LOCAL { 1 } else { processes };
         let start = |_| {
-            let mut worker = Worker::start(self.programs, case.kind, self.server)?;
+            let mut worker = Worker::at(self.programs, case.kind, &self.at)?;
             // Virtual machines that compile have had 2,000 pairs of a lock by now.
             if case.mode != "lock" && compiles(case.kind) {
                 pairs_of(&mut worker, 2_000, case.mode)?;
@@ -363,7 +366,7 @@ pub(super) fn micros(nanoseconds: &[f64]) -> Vec<f64> {
 
 /// From the call of a release to the next holder's running, where that one is another process and
 /// was waiting.
-fn hand_overs(answers: &[Value]) -> Block {
+pub(super) fn hand_overs(answers: &[Value]) -> Block {
     struct Turn {
         process: usize,
         asked: f64,

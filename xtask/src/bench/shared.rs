@@ -1,5 +1,5 @@
 //! Loads of what several hold at once: reads, permits, the value of a single flight; and of what one
-//! holds several of: the names of a multi-lock.
+//! holds several of: the names of a multi-lock, the servers of a Redlock.
 
 use std::thread;
 use std::time::Duration;
@@ -7,6 +7,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
+
+use crate::servers;
+use crate::servers::Server;
 
 use super::figures::Sent;
 use super::figures::median;
@@ -18,10 +21,12 @@ use super::loads::Bench;
 use super::loads::Block;
 use super::loads::crowd_of;
 use super::loads::each;
+use super::loads::hand_overs;
 use super::loads::pairs_of;
 use super::loads::taken;
 use super::programs::LOCAL;
 use super::programs::OWN;
+use super::programs::RAW;
 use super::programs::with_multi_and_fair;
 use super::programs::with_read_write;
 use super::programs::with_semaphore;
@@ -71,6 +76,32 @@ impl Bench<'_> {
         if self.plan.wants("multi") {
             self.multi()?;
         }
+        if self.plan.wants("redlock") {
+            self.redlock()?;
+        }
+        Ok(())
+    }
+
+    /// A lock over three servers: one task without contention, and two processes that take turns.
+    fn redlock(&mut self) -> Result<(), String> {
+        let third = Server::start(&servers::find_or_install()?)?;
+        let all = [self.server.url(), self.beside.url(), third.url()].join(",");
+        let alone = std::mem::replace(&mut self.at, all);
+        let pairs = self.plan.pairs();
+        let kinds = [RAW, OWN[1], OWN[0], "rslock", "redsync", "redisson"];
+        let cases = taken("lock", "redlock", &self.kinds("redlock", &kinds));
+        self.alternate(&cases, 1, &mut |workers, _| pairs_of(&mut workers[0], pairs, "lock"))?;
+        let load = "redlock-turns";
+        let cases = taken("lock", load, &self.kinds(load, &kinds[1..]));
+        let turns = if self.plan.quick { 15 } else { 40 };
+        self.alternate(&cases, 2, &mut |workers, _| {
+            let wanting = json!({
+                "do": "turns", "name": format!("{load}:{}", workers[0].pid), "count": turns,
+                "hold_us": 3_000, "pause_us": 1_000,
+            });
+            Ok(hand_overs(&each(workers, &vec![wanting; 2])?))
+        })?;
+        self.at = alone;
         Ok(())
     }
 

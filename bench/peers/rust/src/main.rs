@@ -1,4 +1,5 @@
-//! Other lock crates at their defaults: `peers KIND URL THREADS`.
+//! Other lock crates at their defaults: `peers KIND URL THREADS`; `rslock` takes several URLs with
+//! commas between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn main() {
         }
         "rslock" => {
             let _entered = runtime.enter();
-            bench::serve(&runtime, Rslock(rslock::LockManager::new(vec![url.clone()])));
+            bench::serve(&runtime, Rslock(rslock::LockManager::new(url.split(',').map(str::to_owned).collect())));
         }
         "async-redis-lock" => {
             let locker =
@@ -72,7 +73,7 @@ impl bench::Lock for RlockLock {
             Mode::Lock => RlockGuard::Lock(client.acquire_mutex(name).await.expect("locked")),
             Mode::Read => RlockGuard::Read(client.acquire_read(name).await.expect("a read")),
             Mode::Write => RlockGuard::Write(client.acquire_write(name).await.expect("a write")),
-            Mode::Permits { .. } => panic!("it has no semaphore"),
+            mode => panic!("it has no {mode:?}"),
         }
     }
 

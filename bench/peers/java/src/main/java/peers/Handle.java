@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
@@ -14,7 +15,15 @@ interface Handle {
 
     void release();
 
-    /** Of a name, in the way that the command says. */
+    /** Of a name, in the way that the command says; with several servers, a lock over all of them. */
+    static Handle of(List<RedissonClient> servers, Command told, String name) {
+        if (servers.size() == 1) {
+            return of(servers.get(0), told, name);
+        }
+        RLock[] locks = servers.stream().map(server -> server.getLock(name)).toArray(RLock[]::new);
+        return of(new RedissonRedLock(locks));
+    }
+
     static Handle of(RedissonClient redisson, Command told, String name) {
         return switch (told.mode) {
             case "lock" -> of(redisson.getLock(name));

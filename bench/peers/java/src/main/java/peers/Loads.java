@@ -16,11 +16,12 @@ import org.redisson.api.RedissonClient;
 
 /** The loads of bench/src. All stamps are of the machine's monotonic clock, which System.nanoTime reads. */
 final class Loads {
-    private final RedissonClient redisson;
+    /** One, or those of several servers. */
+    private final List<RedissonClient> redisson;
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private final List<Handle> held = new ArrayList<>();
 
-    Loads(RedissonClient redisson) {
+    Loads(List<RedissonClient> redisson) {
         this.redisson = redisson;
     }
 

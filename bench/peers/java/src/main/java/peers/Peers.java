@@ -4,11 +4,14 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 
 import com.google.gson.Gson;
 
 import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
@@ -18,8 +21,8 @@ import org.redisson.config.Config;
  * Peers redisson URL THREADS
  * </pre>
  *
- * It is told what to do as bench/src/serve.rs is: a line of JSON each on standard input, answered by one on standard
- * output. A task is a thread; THREADS, what others' runtimes have, is not looked at.
+ * URL may be several with commas between them. It is told what to do as bench/src/serve.rs is: a line of JSON each on
+ * standard input, answered by one on standard output. A task is a thread; THREADS, what others' runtimes have, is not looked at.
  */
 public final class Peers {
     /** Pairs that are not measured, for the compiler's sake. */
@@ -30,9 +33,13 @@ public final class Peers {
 
     public static void main(String[] args) throws Exception {
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "warn");
-        Config config = new Config();
-        config.useSingleServer().setAddress(args[1]);
-        Loads loads = new Loads(Redisson.create(config));
+        List<RedissonClient> servers = new ArrayList<>();
+        for (String url : args[1].split(",")) {
+            Config config = new Config();
+            config.useSingleServer().setAddress(url);
+            servers.add(Redisson.create(config));
+        }
+        Loads loads = new Loads(servers);
         loads.pairs(new Command("pairs", "warm-up:" + ProcessHandle.current().pid(), WARM_UP));
         try {
             serve(loads);
