@@ -25,6 +25,14 @@ fn whole(script: &str) -> String {
 fn text_of(body: &str) -> &'static str {
     match body {
         "reentrant/body/acquire.lua" => include_str!("../../lua/reentrant/body/acquire.lua"),
+        "reentrant/body/arguments.lua" => include_str!("../../lua/reentrant/body/arguments.lua"),
+        "reentrant/body/give_up.lua" => include_str!("../../lua/reentrant/body/give_up.lua"),
+        "reentrant/body/given_arguments.lua" => {
+            include_str!("../../lua/reentrant/body/given_arguments.lua")
+        }
+        "reentrant/body/given_up.lua" => include_str!("../../lua/reentrant/body/given_up.lua"),
+        "reentrant/body/grant.lua" => include_str!("../../lua/reentrant/body/grant.lua"),
+        "reentrant/body/look.lua" => include_str!("../../lua/reentrant/body/look.lua"),
         "reentrant/body/pass_on.lua" => include_str!("../../lua/reentrant/body/pass_on.lua"),
         "reentrant/body/release.lua" => include_str!("../../lua/reentrant/body/release.lua"),
         "reentrant/body/reserve.lua" => include_str!("../../lua/reentrant/body/reserve.lua"),
@@ -106,5 +114,17 @@ impl Names {
     /// The same for a release.
     pub(crate) fn release<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 8] {
         [digest, "2", &self.lock, &self.line, field, "0", &self.channel, "PUBLISH"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_script_has_all_that_it_includes() {
+        for script in [&ACQUIRE, &RELEASE, &RAISE, &HAND_OFF] {
+            assert!(!script.contains("-- include ") && script.contains("redis.call"));
+        }
     }
 }

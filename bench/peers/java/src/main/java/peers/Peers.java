@@ -22,7 +22,8 @@ import org.redisson.config.Config;
  * </pre>
  *
  * URL may be several with commas between them. It is told what to do as bench/src/serve.rs is: a line of JSON each on
- * standard input, answered by one on standard output. A task is a thread; THREADS, what others' runtimes have, is not looked at.
+ * standard input, answered by one on standard output. A task is a thread; THREADS, what others' runtimes have, is not
+ * looked at.
  */
 public final class Peers {
     /** Pairs that are not measured, for the compiler's sake. */
