@@ -219,12 +219,12 @@ impl Engine {
         ReservedFor::Waiter(name_id)
     }
 
-    /// The lock was reserved for so many others.
+    /// The lock was reserved for so many others. Most of those who wait sleep on, and are not looked
+    /// at.
     fn on_reserved_for_others(&mut self, name_id: u64, others: u64) {
-        if let Some(contest) = self.queues.known_contest(name_id) {
-            if !seeded!(ReservationIsTimed) {
-                contest.standing.announced(self.cx.now, others);
-            }
+        let now = self.cx.now;
+        let Some(contest) = self.queues.known_contest(name_id) else { return };
+        if !seeded!(ReservationIsTimed) && contest.standing.announced(now, others) {
             self.queues.touch(name_id);
         }
     }

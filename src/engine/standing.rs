@@ -111,10 +111,13 @@ impl Standing {
         None
     }
 
-    /// The lock was reserved for so many others.
-    pub(super) fn announced(&mut self, now: Moment, others: u64) {
+    /// The lock was reserved for so many others. Returns whether the contender now tries at another
+    /// time.
+    pub(super) fn announced(&mut self, now: Moment, others: u64) -> bool {
+        let before = self.sleeps();
         self.rank = self.rank.saturating_sub(others);
         self.timer = self.end(now, RESERVATION);
+        self.sleeps() != before
     }
 
     fn end(&self, now: Moment, left: Duration) -> Option<Moment> {
@@ -175,12 +178,12 @@ mod tests {
     #[test]
     fn each_announcement_moves_a_waiter_up_and_sets_its_timer_anew() {
         let mut standing = at(9);
-        standing.announced(NOW, 1);
+        assert!(!standing.announced(NOW, 1), "it sleeps on");
         assert_eq!(standing.sleeps(), AT_FALLBACK);
-        standing.announced(NOW, 1);
+        assert!(standing.announced(NOW, 1));
         assert_eq!(standing.sleeps(), at_end(NOW.plus(RESERVATION + 7 * STEP)));
         let later = NOW.plus(400 * MS);
-        standing.announced(later, 1);
+        assert!(standing.announced(later, 1));
         assert_eq!(standing.sleeps(), at_end(later.plus(RESERVATION + 6 * STEP)));
         standing.tries();
         assert_eq!(standing.sleeps(), AT_FALLBACK);
