@@ -591,6 +591,7 @@ impl Engine {
         self.end_pending(id, todo, verifying);
         if self.kept.is_left(id) {
             self.keep_while_key_lasts(id);
+            self.remove_at_end_if_beside_another(id);
         } else if reason == LossReason::Expired && self.is_beside_another(id) {
             self.remove_field_of(id);
         } else if reason == LossReason::MaxHold
@@ -639,7 +640,7 @@ impl Engine {
 
     /// Its owner has another valid hold of the name: it writes beside its own read. The renewals of
     /// one extend the key that both are in, so that the field of the other does not end with it.
-    fn is_beside_another(&self, id: u64) -> bool {
+    pub(super) fn is_beside_another(&self, id: u64) -> bool {
         let Some(hold) = self.holds.get(&id).filter(|_| !seeded!(LostWriteIsRemoved)) else {
             return false;
         };

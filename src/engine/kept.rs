@@ -53,6 +53,9 @@ struct KeptHold {
     /// True after a re-entry has asked for a time to live beyond its lease. The key lives as long
     /// even if no caller takes the level.
     outlives_lease: bool,
+    /// The name and the share of a hold whose field is removed when its time has ended, because
+    /// another hold of its owner keeps the key.
+    removed_at_end: Option<(u64, LockName, Share)>,
 }
 
 impl KeptHold {
@@ -164,6 +167,13 @@ impl Engine {
         }
     }
 
+    /// A hold that is left to its lease is beside another one of its owner, perhaps.
+    pub(super) fn remove_at_end_if_beside_another(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id).filter(|_| self.is_beside_another(id)) else { return };
+        let field = (hold.name_id, hold.lock.clone(), hold.share);
+        self.kept.0.entry(id).or_default().removed_at_end = Some(field);
+    }
+
     /// Keeps the entry until the key has expired at this time, or later.
     fn keep_until(&mut self, id: u64, end: Moment) {
         let before = self.cx.timers.of(TimerKey::Kept(id)).unwrap_or(Moment::ZERO);
@@ -176,7 +186,13 @@ impl Engine {
             Some(hold) => {
                 self.keep_until(id, hold.key_end.max(self.cx.now.plus(hold.ttl.duration())))
             }
-            None => drop(self.kept.0.remove(&id)),
+            None => {
+                let kept = self.kept.0.remove(&id);
+                if let Some((name_id, lock, share)) = kept.and_then(|kept| kept.removed_at_end) {
+                    self.remember_dead(id, name_id, lock, share, ServerTime(0), self.cx.now);
+                    self.send_cleanup(id);
+                }
+            }
         }
     }
 

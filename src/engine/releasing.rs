@@ -105,6 +105,7 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (begun, name, end) = (hold.begun, hold.lock.clone(), hold.key_end);
         self.keep_while_key_lasts(id);
+        self.remove_at_end_if_beside_another(id);
         self.note_fate(&name, Fate::Left(end));
         add_time(&self.cx.counters.hold_micros, self.cx.now.since(begun));
         self.cx.report(Report::LeftToLease { name, hold: id });

@@ -156,32 +156,40 @@ fn an_upgrade_is_a_hold_beside_the_read_and_a_second_one_a_level_of_it() {
 /// The read is renewed, and with it the key in which the write has its field.
 #[test]
 fn a_write_that_has_run_out_is_removed_from_beside_the_read() {
-    let mut hand = Hand::new();
-    let (_, read) = hold(&mut hand, 1, Share::READ);
-    let request = hand.wish(Acquire {
-        request: RequestId(0),
-        name: read.name.clone(),
-        owner: OwnerKey::from_test(1),
-        share: Share::ONE,
-        lease: fixed(Duration::from_secs(5)),
-        wait: Wait::Once,
-        max_hold: None,
-        at_least: None,
-        upgrades: NonZeroU64::new(read.id),
-    });
-    let (op, command) = hand.take("upgrade");
-    let Command::Upgrade { to, .. } = command else { panic!("{command:?}") };
-    hand.done(op, grant(9));
-    let write = hand.granted(request);
-    hand.pass(Duration::from_millis(5_100));
-    assert!(write.loss().is_some() && read.loss().is_none());
-    let (op, command) = hand.take("release");
-    let Command::Release { field, share: Share::NOTHING, .. } = &command else {
-        panic!("{command:?}")
-    };
-    assert_eq!(*field, to);
-    hand.done(op, freed());
-    hand.nothing_sent();
+    for left in [false, true] {
+        let mut hand = Hand::new();
+        let (_, read) = hold(&mut hand, 1, Share::READ);
+        let request = hand.wish(Acquire {
+            request: RequestId(0),
+            name: read.name.clone(),
+            owner: OwnerKey::from_test(1),
+            share: Share::ONE,
+            lease: fixed(Duration::from_secs(5)),
+            wait: Wait::Once,
+            max_hold: None,
+            at_least: None,
+            upgrades: NonZeroU64::new(read.id),
+        });
+        let (op, command) = hand.take("upgrade");
+        let Command::Upgrade { to, .. } = command else { panic!("{command:?}") };
+        hand.done(op, grant(9));
+        let write = hand.granted(request);
+        if left {
+            hand.event(Event::Leave { hold: write.id, level: request });
+            hand.pass(Duration::from_millis(4_990));
+            hand.nothing_sent();
+        }
+        hand.pass(Duration::from_millis(5_100));
+        assert!(read.loss().is_none());
+        assert_eq!(write.loss().is_some(), !left);
+        let (op, command) = hand.take("release");
+        let Command::Release { field, share: Share::NOTHING, .. } = &command else {
+            panic!("{command:?}")
+        };
+        assert_eq!(*field, to);
+        hand.done(op, freed());
+        hand.nothing_sent();
+    }
 }
 
 #[test]
