@@ -119,11 +119,9 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn each_script_has_all_that_it_includes() {
-        for script in [&ACQUIRE, &RELEASE, &RAISE, &HAND_OFF] {
+        for script in [&super::ACQUIRE, &super::RELEASE, &super::RAISE, &super::HAND_OFF] {
             assert!(!script.contains("-- include ") && script.contains("redis.call"));
         }
     }
