@@ -45,9 +45,9 @@ impl Wanted for Lock {
 }
 
 impl Held for Guard {
-    type Belief = Guard;
+    type Belief = Self;
 
-    fn guard(&self) -> &Guard {
+    fn guard(&self) -> &Self {
         self
     }
 
