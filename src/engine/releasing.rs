@@ -112,8 +112,16 @@ impl Engine {
         self.finish_release(id, None);
     }
 
-    /// A re-entry that came too late for its hold waits for a new one.
+    /// A re-entry that came too late for its hold waits for a new one; or enters the read beside
+    /// which that hold has written, for which it would wait in vain.
     fn requeue(&mut self, name_id: u64, request: RequestId) {
+        let waiter = self.queues.waiters.get(&request).cloned();
+        if let Some(waiter) = waiter
+            && let Some(id) = self.own_hold(name_id, waiter.owner)
+        {
+            self.forget_waiter(request);
+            return self.join_hold(id, request, waiter);
+        }
         if let (Some(waiter), Some(name)) =
             (self.queues.waiters.get_mut(&request), self.queues.names.get_mut(&name_id))
         {

@@ -109,14 +109,16 @@ impl Engine {
     }
 
     /// The hold of an owner under a name, other than one that is only being attempted.
-    fn own_hold(&self, name: u64, owner: OwnerKey) -> Option<u64> {
+    pub(super) fn own_hold(&self, name: u64, owner: OwnerKey) -> Option<u64> {
         let holds = self.queues.names.get(&name)?.holds().filter_map(|id| self.holds.get(&id));
         let own = holds.filter(|hold| {
             let lost = matches!(hold.state, HoldState::Lost(_)) && !hold.levels.is_empty();
             hold.owner == owner && (hold.state.is_live() || lost)
         });
-        // After an upgrade there are two, and the exclusive one has more rights.
-        own.max_by_key(|hold| hold.share.exclusive > 0).map(|hold| hold.id)
+        // After an upgrade there are two, and the exclusive one has more rights, unless it has no
+        // guard any more: then it is about to be released.
+        own.max_by_key(|hold| (!hold.levels.is_empty(), hold.share.exclusive > 0))
+            .map(|hold| hold.id)
     }
 
     /// Whether a hold is valid and has no exclusive share.

@@ -153,6 +153,47 @@ fn an_upgrade_is_a_hold_beside_the_read_and_a_second_one_a_level_of_it() {
 }
 
 /// The first attempt is told who reads, and the second one removes those of them that are dead.
+/// A further read of an owner whose write beside its read is about to be released, or is being
+/// released: it enters the read. In the line it would wait behind writers that wait for this read.
+#[test]
+fn a_read_that_comes_when_the_write_ends_enters_the_read_beside_it() {
+    for write_is_over in [false, true] {
+        let mut hand = Hand::new();
+        let (_, read) = hold(&mut hand, 1, Share::READ);
+        let upgrade = wish(&mut hand, 1, Share::ONE, Some(read.id));
+        let (op, _) = hand.take("upgrade");
+        hand.done(op, grant(8));
+        let write = hand.granted(upgrade);
+        let again = wish(&mut hand, 1, Share::ONE, Some(read.id));
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(0));
+        hand.granted(again);
+        // While this is on the wire, the last level is given up.
+        hand.release(&write, upgrade);
+        let (op, _) = hand.take("release");
+        if write_is_over {
+            hand.release(&write, again);
+        }
+        let further = wish(&mut hand, 1, Share::READ, None);
+        if !write_is_over {
+            hand.release(&write, again);
+        }
+        hand.done(op, Body::Release(Released::CountSet));
+        while let Some((op, command)) = hand.sent.pop() {
+            match command {
+                Command::Acquire { share, .. } => {
+                    assert_eq!(share, Share { exclusive: 0, shared: 2 });
+                    hand.done(op, grant(0));
+                }
+                Command::Release { share: Share::NOTHING, .. } => hand.done(op, freed()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(hand.granted(further).id, read.id);
+        assert_eq!(read.count(), 2);
+    }
+}
+
 /// The read is renewed, and with it the key in which the write has its field.
 #[test]
 fn a_write_that_has_run_out_is_removed_from_beside_the_read() {
