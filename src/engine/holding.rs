@@ -39,6 +39,7 @@ use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
+use crate::kinds::share::Share;
 
 /// If the key expires within this time after its hold has ended, it is not deleted.
 const SOON: Duration = Duration::from_secs(1);
@@ -628,12 +629,22 @@ impl Engine {
         }
     }
 
-    /// Removes the field of a hold that is over. No command of the hold that is still on the wire can
-    /// create it again, so one answer is enough.
     fn remove_field_of(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
-        let share = hold.share;
+        self.remove_field(id, name_id, lock, hold.share, key_end);
+    }
+
+    /// Removes the field of a hold that is over. No command of the hold that is still on the wire can
+    /// create it again, so one answer is enough.
+    pub(super) fn remove_field(
+        &mut self,
+        id: u64,
+        name_id: u64,
+        lock: LockName,
+        share: Share,
+        key_end: Moment,
+    ) {
         self.remember_dead(id, name_id, lock, share, ServerTime(0), key_end);
         self.send_cleanup(id);
     }

@@ -167,7 +167,8 @@ impl Engine {
         }
     }
 
-    /// A hold that is left to its lease is beside another one of its owner, perhaps.
+    /// Has the field of a hold that is left to its lease removed at the end of its time, if another
+    /// hold of its owner keeps the key.
     pub(super) fn remove_at_end_if_beside_another(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id).filter(|_| self.is_beside_another(id)) else { return };
         let field = (hold.name_id, hold.lock.clone(), hold.share);
@@ -189,8 +190,7 @@ impl Engine {
             None => {
                 let kept = self.kept.0.remove(&id);
                 if let Some((name_id, lock, share)) = kept.and_then(|kept| kept.removed_at_end) {
-                    self.remember_dead(id, name_id, lock, share, ServerTime(0), self.cx.now);
-                    self.send_cleanup(id);
+                    self.remove_field(id, name_id, lock, share, self.cx.now);
                 }
             }
         }

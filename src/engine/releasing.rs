@@ -519,10 +519,8 @@ impl Engine {
         if !over || self.kept.is_left(id) || self.dead_ids.get(id).is_some() {
             return;
         }
-        // Nothing of it is on its way, so that one answer is enough.
-        self.remember_dead(id, name_id, lock.clone(), share, ServerTime(0), key_end);
         self.cx.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
-        self.send_cleanup(id);
+        self.remove_field(id, name_id, lock.clone(), share, key_end);
     }
 
     /// The hold of this client that writes this field, and with which share.
