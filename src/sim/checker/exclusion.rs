@@ -7,6 +7,7 @@ use crate::base::clock::Moment;
 use crate::base::name::LockName;
 use crate::sim::checker::Checker;
 use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
 use crate::sim::kinds::Places;
 use crate::sim::kinds::rules_of;
 
@@ -36,7 +37,7 @@ impl Checker {
                 .chain(others())
                 .map(|(key, cell)| self.holds[&key].place(field(key), cell))
                 .collect();
-            if !self.allows(&cell.name, together.clone()) {
+            if !self.allows(&cell.name, &together) {
                 return Err(format!("P1: {} is held at once by {together:?}", cell.name));
             }
         }
@@ -49,7 +50,7 @@ impl Checker {
         if only_one && lock.reservation().is_some() && lock.holds.len() > 1 {
             return Err(format!("P1: a lock that somebody has is reserved: {lock:?}"));
         }
-        match self.allows(&lock.name, lock.holds.clone()) {
+        match self.allows(&lock.name, &lock.holds) {
             true => Ok(()),
             false => Err(format!("P1: more holds at once than the kind of lock allows: {lock:?}")),
         }
@@ -57,15 +58,18 @@ impl Checker {
 
     /// Whether the kind allows these holds at once. A write that came from an upgrade is there
     /// together with the reads of its own owner.
-    fn allows(&self, name: &LockName, mut together: Places) -> bool {
+    fn allows(&self, name: &LockName, together: &[Place]) -> bool {
+        if rules_of(name).allows(together) {
+            return true;
+        }
         let writes = together.iter().filter(|place| place.exclusive);
         let reads: Vec<_> = writes
             .filter_map(|place| self.upgraded.get(&self.key_of(&place.field)?).copied())
             .collect();
-        together.retain(|place| {
+        let counts = |place: &&Place| {
             place.exclusive || self.key_of(&place.field).is_none_or(|key| !reads.contains(&key))
-        });
-        rules_of(name).allows(&together)
+        };
+        rules_of(name).allows(&together.iter().filter(counts).cloned().collect::<Places>())
     }
 }
 
