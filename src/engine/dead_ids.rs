@@ -129,7 +129,8 @@ impl DeadIds {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
     }
 
-    /// The place in the line was granted or given up. Places that dead ids may have had are nobody's.
+    /// The place in the line was granted or given up. No waiter goes on with a place that a dead id
+    /// may still have.
     pub(super) fn end_role(&mut self, contest: &mut Contest) {
         contest.standing.end_role();
         for id in &contest.dead {

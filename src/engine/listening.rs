@@ -219,8 +219,8 @@ impl Engine {
         ReservedFor::Waiter(name_id)
     }
 
-    /// The lock was reserved for so many others. Most of those who wait sleep on, and are not looked
-    /// at.
+    /// The lock was reserved for so many others. A waiter whose next attempt stays at its time is left
+    /// alone.
     fn on_reserved_for_others(&mut self, name_id: u64, others: u64) {
         let now = self.cx.now;
         let Some(contest) = self.queues.known_contest(name_id) else { return };

@@ -7,8 +7,9 @@ use crate::history::History;
 use crate::history::Hold;
 
 /// A loss is told for what it is: nothing runs out before its time, and nothing else takes a hold
-/// away but a breach, or of a hold on several servers the loss of one of them. What runs out only after its time was told too late by `valid_until` itself,
-/// which `History::holds` compares.
+/// away but a breach. A hold on several servers may also be lost when one of them was away. What
+/// runs out only after its time was told too late by `valid_until` itself, which `History::holds`
+/// compares.
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     for hold in holds.values() {
         let Some((at, reason)) = &hold.lost else { continue };

@@ -29,7 +29,8 @@ use crate::kind::Share;
 
 /// What a clock of milliseconds, and a key that is looked at late, may add to that.
 const SLACK: u64 = 100_000_000;
-/// Nanoseconds that the place of a waiter that is gone stays in the line, and a lock reserved for it.
+/// For how many nanoseconds the place of a killed waiter stays in the line, and after that the lock
+/// reserved for it.
 const PLACE: u64 = 13_500_000_000;
 
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
@@ -162,7 +163,7 @@ impl<'a> Build<'a> {
     /// The hold may end by itself.
     fn end_of(&self, hold: &Hold) -> Op {
         let breach = hold.breach(&self.history.breaches).map_or(NEVER, |breach| breach.from);
-        // A server was away: whoever held on several may have lost it, but has been told so.
+        // While a server was away, a hold on several servers may have been lost: the worker says so.
         let told = hold.lost.as_ref().and(hold.breach(&self.history.outages));
         let told = told.map_or(NEVER, |_| hold.seen_held);
         let called = hold.until.min(breach.max(hold.called)).min(told);
