@@ -308,16 +308,19 @@ impl Puppet {
         let until = number.parse().map_err(|_| Failure::bad(format!("not a number: {number}")))?;
         let file = words.required("the file")?.to_owned();
         let options = words.options(&["kind", "of", "work_us", "pause_us"])?;
-        let lock = match options.kind.as_deref() {
-            None | Some("mutex") => Protects::Mutex(self.client.mutex(&name)?),
-            Some("fair") => Protects::Fair(self.client.fair_lock(&name)?),
-            Some("read") => Protects::Read(self.client.rw_lock(&name)?),
-            Some("write") => Protects::Write(self.client.rw_lock(&name)?),
-            Some("multi") => Protects::Multi(self.multi_lock(&name)?),
-            Some("permit") => {
+        let lock = match (options.kind.as_deref(), self.redlock.clone()) {
+            (None, Some(redlock)) => Protects::Majority(redlock, name),
+            (None | Some("mutex"), _) => Protects::Mutex(self.client.mutex(&name)?),
+            (Some("fair"), _) => Protects::Fair(self.client.fair_lock(&name)?),
+            (Some("read"), _) => Protects::Read(self.client.rw_lock(&name)?),
+            (Some("write"), _) => Protects::Write(self.client.rw_lock(&name)?),
+            (Some("multi"), _) => Protects::Multi(self.multi_lock(&name)?),
+            (Some("permit"), _) => {
                 Protects::Permit(self.client.semaphore(&name, options.permits_there_are()?)?)
             }
-            Some(kind) => return Err(Failure::bad(format!("count does not take kind={kind}"))),
+            (Some(kind), _) => {
+                return Err(Failure::bad(format!("count does not take kind={kind}")));
+            }
         };
         let count = Count::new(lock, until, &file, options.work, options.pause)?;
         self.spawn(id, async move { Ok(("info", count.run().await?)) });

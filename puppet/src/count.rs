@@ -9,6 +9,7 @@ use redis_reentrant_lock::FairLock;
 use redis_reentrant_lock::MultiLock;
 use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::Redlock;
 use redis_reentrant_lock::RwLock;
 use redis_reentrant_lock::Semaphore;
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub(crate) enum Protects {
     Write(RwLock),
     Permit(Semaphore),
     Multi(MultiLock),
+    /// With the name.
+    Majority(Redlock, String),
 }
 
 impl Protects {
@@ -38,6 +41,7 @@ impl Protects {
             Self::Write(lock) => Held::Write(lock.write().await?),
             Self::Permit(semaphore) => Held::Permits(semaphore.acquire().await?),
             Self::Multi(lock) => Held::Several(lock.lock().await?),
+            Self::Majority(redlock, name) => Held::Majority(redlock.lock(name).await?),
         })
     }
 }

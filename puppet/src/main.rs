@@ -7,8 +7,8 @@
 //! puppet redlock=URL,URL,URL… [assume_fresh=on] …
 //! ```
 //!
-//! With `redlock=`, `lock` and `try` without `kind=` take a `Redlock` over all of these servers; the
-//! other commands are about the first of them. `assume_fresh=on` says that nothing can be held on
+//! With `redlock=`, `lock`, `try` and `count` without `kind=` take a `Redlock` over all of these
+//! servers; the other commands are about the first of them. `assume_fresh=on` says that nothing can be held on
 //! those that are connected by the time of `ready`.
 //!
 //! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: the authorities to trust, the

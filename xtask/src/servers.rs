@@ -110,7 +110,7 @@ fn is_root() -> bool {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
-    port: u16,
+    pub(crate) port: u16,
     socket: PathBuf,
     _cleanup: Cleanup,
 }

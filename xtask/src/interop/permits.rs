@@ -86,20 +86,31 @@ pub(crate) fn counted(
     name: &str,
     options: &str,
 ) -> Result<Vec<Section>, String> {
-    let (mut clients, mut counts): (Vec<Client>, _) = (Vec::new(), Vec::new());
-    for lang in Lang::BOTH {
-        let mut client = stage.client(lang, Lease::Long)?;
+    let (java, rust) = stage.pair(Lang::Java, Lang::Rust, Lease::Long)?;
+    let mut clients = [java, rust];
+    let all = counted_by(stage, &mut clients, name, options)?;
+    stage.give_back(clients);
+    Ok(all)
+}
+
+/// The same with clients of the caller's.
+pub(crate) fn counted_by(
+    stage: &Stage<'_>,
+    clients: &mut [Client; 2],
+    name: &str,
+    options: &str,
+) -> Result<Vec<Section>, String> {
+    let mut counts = Vec::new();
+    for (at, client) in clients.iter_mut().enumerate() {
         for _ in 0..CONTENDERS {
-            counts.push((clients.len(), client.begin("count", name, options)?));
+            counts.push((at, client.begin("count", name, options)?));
         }
-        clients.push(client);
     }
     let mut all = Vec::new();
     for (at, id) in counts {
         let done = clients[at].expect_within(&id, "info", COUNT_LIMIT)?;
         all.extend(sections(clients[at].lang, &done)?);
     }
-    stage.give_back(clients);
     all.sort_by_key(|section| section.number);
     for lang in Lang::BOTH {
         let number = all.iter().filter(|section| section.lang == lang).count();

@@ -128,6 +128,26 @@ impl<'a> Stage<'a> {
         lease: Lease,
         more: &[&str],
     ) -> Result<Client, String> {
+        let settings = self.settings(lang, lease, more);
+        let fits = |client: &Client| client.lang == lang && client.settings == settings;
+        match self.idle.iter().position(fits) {
+            Some(at) => Ok(self.idle.swap_remove(at)),
+            None => Client::start(self.programs, lang, &self.url, settings),
+        }
+    }
+
+    /// A new client of other servers than those of this deployment.
+    pub(crate) fn client_of(
+        &self,
+        url: &str,
+        lang: Lang,
+        lease: Lease,
+        more: &[&str],
+    ) -> Result<Client, String> {
+        Client::start(self.programs, lang, url, self.settings(lang, lease, more))
+    }
+
+    fn settings(&self, lang: Lang, lease: Lease, more: &[&str]) -> Vec<String> {
         let profile = format!("profile={}", self.redisson.profile);
         let (common, sharded) = match lang {
             Lang::Rust => (Some(profile.as_str()), self.pub_sub.rust()),
@@ -135,12 +155,7 @@ impl<'a> Stage<'a> {
         };
         let words: Vec<&str> =
             common.into_iter().chain(sharded).chain(more.iter().copied()).collect();
-        let settings = client::settings(lease, &words);
-        let fits = |client: &Client| client.lang == lang && client.settings == settings;
-        match self.idle.iter().position(fits) {
-            Some(at) => Ok(self.idle.swap_remove(at)),
-            None => Client::start(self.programs, lang, &self.url, settings),
-        }
+        client::settings(lease, &words)
     }
 
     /// Two clients, with watched leases of the same length.

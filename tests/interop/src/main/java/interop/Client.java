@@ -2,6 +2,7 @@ package interop;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -18,11 +19,17 @@ import org.redisson.config.Config;
 
 /** Redisson, by what all its versions from 3.0 on have; what came later, or looked different, is looked up. */
 final class Client {
+    /** What comes before the addresses of the servers of a RedissonRedLock. */
+    private static final String SEVERAL = "redlock=";
+
+    /** One for each server; all but a lock without kind are of the first. */
+    private final List<RedissonClient> all;
     private final RedissonClient redisson;
     private final String id;
 
-    private Client(RedissonClient redisson) throws ReflectiveOperationException {
-        this.redisson = redisson;
+    private Client(List<RedissonClient> all) throws ReflectiveOperationException {
+        this.all = all;
+        this.redisson = all.get(0);
         this.id = idOf(redisson);
     }
 
@@ -31,9 +38,18 @@ final class Client {
         if (args.isEmpty()) {
             throw new Failure("bad_command", "usage: Puppet URL [lease_ms=…] [sharded=…] [boot_offset_ns=…]");
         }
+        String first = args.get(0);
+        List<RedissonClient> all = new ArrayList<>();
+        for (String url : first.startsWith(SEVERAL) ? first.substring(SEVERAL.length()).split(",") : new String[] {first}) {
+            all.add(Redisson.create(configured(url, args.subList(1, args.size()), events)));
+        }
+        return new Client(all);
+    }
+
+    private static Config configured(String url, List<String> settings, Events events) throws Exception {
         Config config = new Config();
         String sharded = "auto";
-        for (String setting : args.subList(1, args.size())) {
+        for (String setting : settings) {
             String value = setting.substring(setting.indexOf('=') + 1);
             switch (setting.substring(0, Math.max(setting.indexOf('='), 0))) {
                 case "lease_ms" -> set(config, "setLockWatchdogTimeout", Words.number(value));
@@ -42,8 +58,8 @@ final class Client {
                 default -> throw new Failure("bad_command", "not a setting: " + setting);
             }
         }
-        address(config, args.get(0), sharded);
-        return new Client(Redisson.create(config));
+        address(config, url, sharded);
+        return config;
     }
 
     private static void address(Config config, String url, String sharded) throws Exception {
@@ -136,6 +152,9 @@ final class Client {
             RLock[] members = Arrays.stream(name.split(",")).map(redisson::getLock).toArray(RLock[]::new);
             return Lockable.of(redisson.getMultiLock(members), () -> members[0].getHoldCount());
         }
+        if (all.size() > 1 && kind.equals("plain")) {
+            return majority(name);
+        }
         if (!kind.equals("permit")) {
             return Lockable.of(lock(name, kind));
         }
@@ -144,6 +163,18 @@ final class Client {
             semaphore.trySetPermits((int) Words.number(options.get("of")));
         }
         return Lockable.of(semaphore);
+    }
+
+    /** In another package before 3.2. */
+    private Lockable majority(String name) throws Failure {
+        RLock[] members = all.stream().map(client -> client.getLock(name)).toArray(RLock[]::new);
+        try {
+            Class<?> redLock = Class.forName("org.redisson.RedissonRedLock");
+            RLock lock = (RLock) redLock.getConstructor(RLock[].class).newInstance((Object) members);
+            return Lockable.of(lock, () -> (int) Arrays.stream(members).filter(RLock::isHeldByCurrentThread).count());
+        } catch (ReflectiveOperationException error) {
+            throw new Failure("bad_command", "this version of Redisson has no RedissonRedLock");
+        }
     }
 
     /** What Redisson says of a semaphore: how many permits are free. */
@@ -169,6 +200,8 @@ final class Client {
     }
 
     void shutdown() {
-        redisson.shutdown(0, 2, TimeUnit.SECONDS);
+        for (RedissonClient each : all) {
+            each.shutdown(0, 2, TimeUnit.SECONDS);
+        }
     }
 }

@@ -23,7 +23,8 @@ import org.redisson.api.RLock;
  * Puppet URL [lease_ms=N] [sharded=auto|on|off] [boot_offset_ns=N]
  * </pre>
  *
- * URL is redis://HOST:PORT or redis-cluster://HOST:PORT,…; boot_offset_ns is what CLOCK_BOOTTIME is ahead of
+ * URL is redis://HOST:PORT or redis-cluster://HOST:PORT,…; or redlock=URL,URL,URL, with which lock, try and count
+ * without kind= take a RedissonRedLock over all of these servers. boot_offset_ns is what CLOCK_BOOTTIME is ahead of
  * CLOCK_MONOTONIC, which Java reads: 0 unless the machine was suspended.
  *
  * <p>Here are: lock, try, unlock, force, query, count, latch, available, shutdown, crash. Not here: what Redisson does not have. Where
