@@ -194,8 +194,9 @@ fn permits_held(
     held_of_one_name(plan, programs, server, kind, "permits-held", "permits")
 }
 
-/// What many holds of one name take of the client's memory, and what a grant takes among few and
-/// among many.
+/// What many holds of one name take of the client's memory; and what a grant takes behind them,
+/// beside a client that has few of another name. The two take turns, so that whatever else runs on
+/// the machine slows down both.
 fn held_of_one_name(
     plan: &Plan,
     programs: &Programs,
@@ -204,28 +205,38 @@ fn held_of_one_name(
     load: &str,
     mode: &str,
 ) -> Result<Row, String> {
+    const TURNS: u32 = 20;
     let (mut few, mut many, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let hold = |worker: &mut Worker, count: u32, at_once: u32| {
+        let hold = json!({
+            "do": "hold", "name": format!("{load}:{}", worker.pid), "mode": mode,
+            "of": 4 * MANY, "want": 1, "count": count, "at_once": at_once, "one_name": true,
+        });
+        let answer = worker.ask(&hold)?;
+        let took = (number(&answer, "end") - number(&answer, "begin")) / 1_000.0;
+        Ok::<_, String>(took / f64::from(count))
+    };
     for _ in 0..plan.blocks.min(5) {
-        let mut worker = Worker::start(programs, kind, server)?;
-        let mut hold = |count: u32, at_once: u32| {
-            let hold = json!({
-                "do": "hold", "name": format!("{load}:{}", worker.pid), "mode": mode,
-                "of": 4 * MANY, "want": 1, "count": count, "at_once": at_once, "one_name": true,
-            });
-            let memory = memory_of(worker.pid);
-            let answer = worker.ask(&hold)?;
-            let took = (number(&answer, "end") - number(&answer, "begin")) / 1_000.0;
-            Ok::<_, String>((took / f64::from(count), memory_of(worker.pid) - memory))
-        };
+        let (mut one, mut other) =
+            (Worker::start(programs, kind, server)?, Worker::start(programs, kind, server)?);
         // Grown once, so that what the allocator keeps is not counted.
-        hold(100, 1)?;
-        few.push(hold(100, 1)?.0);
-        bytes.push(hold(MANY, 64)?.1 / f64::from(MANY));
-        many.push(hold(100, 1)?.0);
-        worker.ask(&json!({ "do": "drop" }))?;
+        hold(&mut one, 200, 1)?;
+        hold(&mut other, 200, 1)?;
+        let memory = memory_of(other.pid);
+        hold(&mut other, MANY, 64)?;
+        bytes.push((memory_of(other.pid) - memory) / f64::from(MANY));
+        let (mut of_one, mut of_other) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            of_one.push(hold(&mut one, 20, 1)?);
+            of_other.push(hold(&mut other, 20, 1)?);
+        }
+        few.push(median(&of_one));
+        many.push(median(&of_other));
+        one.ask(&json!({ "do": "drop" }))?;
+        other.ask(&json!({ "do": "drop" }))?;
     }
     let mut row = Row::new(load, kind, many.clone());
-    row.figure("us of one of the first 200", median(&few));
+    row.figure("us of one of the first 600", median(&few));
     row.figure("us of one behind 10,000", median(&many));
     let ratios: Vec<f64> = many.iter().zip(&few).map(|(many, few)| many / few).collect();
     row.figure("behind many / first", median(&ratios));
