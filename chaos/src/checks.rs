@@ -6,6 +6,7 @@
 //! | `exclusion` | no more holds of a name are valid at once than its kind allows, but in a declared breach, and then the older is lost |
 //! | `fences` | later grants have larger tokens |
 //! | `linear` | there is an order in which a lock of that kind would have given these answers |
+//! | `order` | a fair lock is granted in the order of tickets |
 //! | `keys` | a guard is never valid for longer than its key on the server |
 //! | `flights` | a caller of a single flight is given a value that was there between call and answer |
 //! | `updates` | no update is lost while its writer holds; none at all where tokens are checked |
@@ -17,6 +18,7 @@ mod flights;
 mod keys;
 mod kinds;
 mod linear;
+pub(crate) mod order;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -43,6 +45,14 @@ pub(crate) struct Verdict {
     pub(crate) samples: u64,
     /// Values that were given to callers who had not computed them.
     pub(crate) values: u64,
+    /// Grants of fair locks whose turn was looked at.
+    pub(crate) in_turn: u64,
+    /// Places that were behind one of these grants, as they had to be.
+    pub(crate) waited_behind: u64,
+    /// Places before one of these grants, of clients that were silent for too long.
+    pub(crate) passed_over: u64,
+    /// Places that were given up.
+    pub(crate) left_line: u64,
     /// Names whose search for an order was given up.
     pub(crate) undecided: u64,
     /// What the search for an order was about, a line for each operation, for another checker.
@@ -61,6 +71,7 @@ pub(crate) fn check(history: &History) -> Verdict {
     keys::check(history, &holds, &mut verdict);
     linear::check(history, &holds, &mut verdict);
     updates::check(history, &holds, &mut verdict);
+    order::check(history, &mut verdict);
     flights::check(history, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
     verdict

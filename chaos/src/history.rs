@@ -10,6 +10,7 @@ use crate::kind::LockKind;
 use crate::kind::Share;
 use crate::kind::plain;
 use crate::store::Access;
+use crate::wire::Call;
 
 /// Nothing takes so long that is sent only once.
 const ONCE: u64 = 300_000_000;
@@ -30,6 +31,11 @@ pub(crate) struct History {
     /// When one of several independent servers was away. It may have forgotten what it had granted,
     /// so that a hold may be lost; two may not hold at once.
     pub(crate) outages: Vec<Breach>,
+    /// The scripts of fair locks that were called, where one server answers all.
+    pub(crate) calls: Vec<Call>,
+    /// When places in a line may have been lost: somebody removed the line, or the server had no
+    /// memory for it, or no permission was left to enter it.
+    pub(crate) unsure: Vec<Breach>,
     /// What was done to servers, networks and workers, for people.
     pub(crate) harm: Vec<(u64, String)>,
 }

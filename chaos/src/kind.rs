@@ -12,6 +12,7 @@ pub(crate) enum LockKind {
     Semaphore,
     Latch,
     Flight,
+    Fair,
     /// Over several independent servers, and only there.
     Redlock,
     /// Of tests: two may hold it at once.
@@ -29,7 +30,7 @@ pub(crate) const GENERATION: u64 = 250_000_000;
 impl LockKind {
     /// Those that a history on one deployment may be about.
     pub(crate) const DRAWN: &[Self] =
-        &[Self::Reentrant, Self::ReadWrite, Self::Semaphore, Self::Latch, Self::Flight];
+        &[Self::Reentrant, Self::ReadWrite, Self::Semaphore, Self::Latch, Self::Flight, Self::Fair];
 
     fn word(self) -> &'static str {
         match self {
@@ -38,6 +39,7 @@ impl LockKind {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Flight => "flight",
+            Self::Fair => "fair",
             Self::Redlock => "redlock",
             #[cfg(test)]
             Self::Pair => "pair",

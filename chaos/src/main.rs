@@ -11,17 +11,20 @@
 #[allow(dead_code, reason = "shared with the simulation, which uses all of it")]
 mod chance;
 mod checks;
+mod crowd;
 mod event;
 mod history;
 mod kind;
 mod nemesis;
 mod place;
 mod plan;
+mod process;
 mod run;
 mod store;
 mod support;
 mod timeline;
 mod watch;
+mod wire;
 mod worker;
 
 use std::process::ExitCode;
@@ -33,6 +36,8 @@ fn main() -> ExitCode {
             Some(settings) => worker::run(settings).map(|()| true),
             None => Err("a worker wants all its settings".to_owned()),
         },
+        Some((first, rest)) if first == "waiter" => crowd::waiter(rest).map(|()| true),
+        Some((first, rest)) if first == "fair-order" => crowd::run(rest),
         _ => run::run(&words),
     };
     match done {

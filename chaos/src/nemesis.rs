@@ -1,20 +1,15 @@
 //! Does the harm that is planned, and writes down what was done.
 
+mod line;
 mod several;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
 use redis_reentrant_lock::Driver;
-use rustix::process::Pid;
-use rustix::process::Signal;
-use rustix::process::kill_process;
 
 use self::several::Several;
 use crate::event::now;
@@ -28,6 +23,7 @@ use crate::plan::Act;
 use crate::plan::Path;
 use crate::plan::Plan;
 use crate::plan::WORKERS;
+use crate::process::Process;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::worker::Settings;
@@ -53,6 +49,10 @@ pub(crate) struct Counts {
     pub(crate) sentinel_failovers: u64,
     pub(crate) cluster_failovers: u64,
     pub(crate) slot_moves: u64,
+    /// Workers that were the first to wait for a fair lock: killed or frozen.
+    pub(crate) heads: u64,
+    pub(crate) lines_removed: u64,
+    pub(crate) force_unlocks: u64,
     /// Histories in which servers failed over that nobody had harmed.
     pub(crate) own_failovers: u64,
 }
@@ -69,6 +69,9 @@ impl Counts {
         self.sentinel_failovers += other.sentinel_failovers;
         self.cluster_failovers += other.cluster_failovers;
         self.slot_moves += other.slot_moves;
+        self.heads += other.heads;
+        self.lines_removed += other.lines_removed;
+        self.force_unlocks += other.force_unlocks;
         self.own_failovers += other.own_failovers;
     }
 }
@@ -80,20 +83,6 @@ pub(crate) struct Written {
     pub(crate) path: PathBuf,
     pub(crate) died: Option<u64>,
     worker: usize,
-}
-
-/// Ended when dropped, frozen or not.
-struct Process {
-    child: Child,
-    /// Since when.
-    frozen: Option<Instant>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// What a server that is alone does.
@@ -117,10 +106,16 @@ pub(crate) struct Nemesis<'a> {
     /// Of servers that are alone, each.
     servers: Vec<Alone>,
     several: Several,
+    /// Workers that were harmed as the first of a line.
+    heads: Vec<usize>,
     pub(crate) counts: Counts,
     pub(crate) breaches: Vec<Breach>,
     /// Of several independent servers: when one was away, and may have lost its data.
     pub(crate) outages: Vec<Breach>,
+    /// When places in a line may have been lost.
+    pub(crate) unsure: Vec<Breach>,
+    /// Since when the server refuses commands.
+    refuses: Option<u64>,
     pub(crate) harm: Vec<(u64, String)>,
     pub(crate) violations: Vec<Violation>,
 }
@@ -145,9 +140,12 @@ impl<'a> Nemesis<'a> {
             logs: Vec::new(),
             servers: vec![Alone::Runs; alone],
             several: Several::default(),
+            heads: Vec::new(),
             counts: Counts::default(),
             breaches: Vec::new(),
             outages: Vec::new(),
+            unsure: Vec::new(),
+            refuses: None,
             harm: Vec::new(),
             violations: Vec::new(),
         }
@@ -215,16 +213,31 @@ impl<'a> Nemesis<'a> {
                 self.server(&["CLIENT", "PAUSE", &time.as_millis().to_string(), what]);
             }
             Act::FlushScripts => self.server(&["SCRIPT", "FLUSH"]),
-            Act::Full(true) => self.server(&["CONFIG", "SET", "maxmemory", "1"]),
-            Act::Full(false) => self.undo(&["CONFIG", "SET", "maxmemory", "0"]),
+            Act::Full(true) => {
+                self.begin_refusals();
+                self.server(&["CONFIG", "SET", "maxmemory", "1"]);
+            }
+            Act::Full(false) => {
+                self.undo(&["CONFIG", "SET", "maxmemory", "0"]);
+                self.end_refusals();
+            }
             Act::Forbid(Some(right)) => {
+                self.begin_refusals();
                 self.server(&["ACL", "SETUSER", self.user(), &format!("-{right}")]);
             }
-            Act::Forbid(None) => self.undo(&["ACL", "SETUSER", self.user(), "+@all"]),
+            Act::Forbid(None) => {
+                self.undo(&["ACL", "SETUSER", self.user(), "+@all"]);
+                self.end_refusals();
+            }
             Act::BeginFailover(why) => self.begin_failover(why),
             Act::EndFailover => self.end_failover(),
             Act::BeginMove(name) => self.begin_move(name),
             Act::EndMove => self.end_move(),
+            Act::KillHead(name) => self.kill_head(name),
+            Act::FreezeHead(name) => self.freeze_head(name),
+            Act::MendHeads => self.mend_heads()?,
+            Act::RemoveLine(name) => self.remove_line(name),
+            Act::ForceUnlock(name) => self.force_unlock(name),
             Act::SmallBuffers(true) => {
                 self.server(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1 1 0"]);
             }
@@ -356,21 +369,16 @@ impl<'a> Nemesis<'a> {
             log: log.clone(),
             store: self.store.clone(),
             waits_end: !self.seed.is_multiple_of(2),
+            plain: worker + 1 == WORKERS && self.seed.is_multiple_of(3),
             driver: if worker.is_multiple_of(2) { Driver::Thread } else { Driver::Current },
         };
         let said =
             File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let child = Command::new(program)
-            .arg("worker")
-            .args(settings.words())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(said)
-            .spawn()
-            .map_err(|error| format!("a worker does not start: {error}"))?;
-        self.say(format!("worker {worker} starts as {label}, process {}", child.id()));
-        self.workers[worker] = Some(Process { child, frozen: None });
+        let words: Vec<String> =
+            ["worker".to_owned()].into_iter().chain(settings.words()).collect();
+        let process = Process::start(&words, said)?;
+        self.say(format!("worker {worker} starts as {label}, process {}", process.id()));
+        self.workers[worker] = Some(process);
         self.logs.push(Written { label, path: log, died: None, worker });
         Ok(())
     }
@@ -385,20 +393,18 @@ impl<'a> Nemesis<'a> {
     }
 
     fn freeze_worker(&mut self, worker: usize) {
-        let Some(process) =
-            self.workers[worker].as_mut().filter(|process| process.frozen.is_none())
+        let Some(process) = self.workers[worker].as_mut().filter(|process| !process.is_frozen())
         else {
             return;
         };
-        process.frozen = signal(&process.child, Signal::STOP).then(Instant::now);
+        process.freeze();
         self.say(format!("worker {worker} is frozen"));
     }
 
     fn thaw_worker(&mut self, worker: usize) {
         let Some(process) = &mut self.workers[worker] else { return };
-        let Some(since) = process.frozen.take() else { return };
-        self.counts.client_stops += u64::from(since.elapsed() > self.plan.lease);
-        signal(&process.child, Signal::CONT);
+        let Some(time) = process.thaw() else { return };
+        self.counts.client_stops += u64::from(time > self.plan.lease);
         self.say(format!("worker {worker} goes on"));
     }
 
@@ -418,7 +424,7 @@ impl<'a> Nemesis<'a> {
         }
         self.say("the end begins".to_owned());
         for process in self.workers.iter_mut().flatten() {
-            drop(process.child.stdin.take());
+            process.ask_to_end();
         }
         let since = Instant::now();
         for worker in 0..WORKERS {
@@ -426,7 +432,7 @@ impl<'a> Nemesis<'a> {
             let mut status = None;
             while status.is_none() && since.elapsed() < PATIENCE {
                 thread::sleep(Duration::from_millis(2));
-                status = process.child.try_wait().map_err(|error| error.to_string())?;
+                status = process.ended()?;
             }
             if !status.is_some_and(|status| status.success()) {
                 let what = match status {
@@ -439,9 +445,4 @@ impl<'a> Nemesis<'a> {
         self.say("all workers have ended".to_owned());
         Ok(())
     }
-}
-
-fn signal(child: &Child, signal: Signal) -> bool {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
 }

@@ -17,6 +17,8 @@ use crate::support::redis_server::RedisServer;
 use crate::support::topology;
 use crate::support::topology::Plan;
 use crate::support::topology::Topology;
+use crate::wire::Wire;
+use crate::wire::client_of;
 
 /// In front of the addresses of several independent servers.
 pub(crate) const REDLOCK: &str = "redlock:";
@@ -71,8 +73,10 @@ pub(crate) enum Servers {
 pub(crate) struct Place {
     pub(crate) kind: Kind,
     pub(crate) servers: Servers,
-    /// For each worker one to each server, where servers are alone.
+    /// For each worker one to each server, where servers are alone, and for one more client.
     pub(crate) proxies: Vec<Vec<FaultProxy>>,
+    /// What each of these clients and the server say, where there is one server.
+    pub(crate) wires: Vec<Wire>,
 }
 
 impl Place {
@@ -99,14 +103,19 @@ impl Place {
                 Servers::Many(plan.setting("TOPOLOGY_NODE_TIMEOUT", "1500").start())
             }
         };
-        let proxies = match &servers {
+        let proxies: Vec<Vec<FaultProxy>> = match &servers {
             Servers::Alone(servers) => {
                 let proxy = |server: &RedisServer| FaultProxy::start(&server.address());
-                (0..workers).map(|_| servers.iter().map(proxy).collect()).collect()
+                // And one for a client beside the workers.
+                (0..=workers).map(|_| servers.iter().map(proxy).collect()).collect()
             }
             Servers::Many(_) => Vec::new(),
         };
-        Self { kind, servers, proxies }
+        let mut wires = Vec::new();
+        if kind.is_one() {
+            wires.extend(proxies.iter().flatten().map(Wire::of));
+        }
+        Self { kind, servers, proxies, wires }
     }
 
     /// What a worker is told: of several independent servers all, after `redlock:`.
@@ -127,6 +136,16 @@ impl Place {
                 format!("redis-cluster://{}", cluster.addresses(0..6).join(","))
             }
         }
+    }
+
+    /// The client that is the first to wait for a fair lock, or has it.
+    pub(crate) fn head(&self, name: &str) -> Option<String> {
+        let urls = self.admin_urls();
+        let mut connection = connect(urls.first()?).ok()?;
+        let line: Vec<String> =
+            ask(&mut connection, &["ZRANGE", &line_of(name), "0", "0"]).unwrap_or_default();
+        let holder: Vec<String> = ask(&mut connection, &["HKEYS", name]).unwrap_or_default();
+        line.iter().chain(&holder).map(|field| client_of(field).to_owned()).next()
     }
 
     /// As an administrator, for each server that holds data.
@@ -194,6 +213,11 @@ impl Place {
             field("flags=").contains(['S', 'M']) || field("cmd=").starts_with("restore");
         field("id=") != own.to_string() && !of_a_server
     }
+}
+
+/// The key of the line of a lock.
+pub(crate) fn line_of(name: &str) -> String {
+    format!("redisson_lock_line__{{{name}}}")
 }
 
 pub(crate) fn connect(url: &str) -> RedisResult<Connection> {

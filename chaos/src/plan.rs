@@ -84,6 +84,15 @@ pub(crate) enum Act {
     /// The slot of a name, whichever comes at or after this one and lies on the right servers.
     BeginMove(usize),
     EndMove,
+    /// The worker that is the first to wait for the fair lock of a name.
+    KillHead(usize),
+    FreezeHead(usize),
+    /// These workers go on, or are started.
+    MendHeads,
+    /// The line of that name.
+    RemoveLine(usize),
+    /// The lock of that name.
+    ForceUnlock(usize),
 }
 
 /// Why there is another primary.
@@ -104,7 +113,7 @@ impl Plan {
         let about = if is_redlock { Some(LockKind::Redlock) } else { about };
         let (names, tasks) =
             if is_redlock { (REDLOCK_NAMES, REDLOCK_TASKS) } else { (NAMES, TASKS) };
-        let names = (0..names)
+        let names: Vec<Name> = (0..names)
             .map(|number| {
                 let kind = about.unwrap_or_else(|| drawn(seed, number));
                 Name { text: format!("n{number}"), kind }
@@ -117,6 +126,7 @@ impl Plan {
         });
         let mut making = Making { chance, lease, length, acts: Vec::new() };
         making.all(kind);
+        making.harm_lines(&names);
         let mut acts = making.acts;
         acts.sort_by_key(|(at, _)| *at);
         let last = acts.last().map_or(Duration::ZERO, |(at, _)| *at);
@@ -125,15 +135,15 @@ impl Plan {
     }
 }
 
-/// Of seven histories, one is about all kinds, two about reentrant locks, and one about each of the
+/// Of eight histories, one is about all kinds, two about reentrant locks, and one about each of the
 /// other kinds. (Where a history runs repeats itself after 15 seeds.)
 fn drawn(seed: u64, number: u64) -> LockKind {
     let at = |index: u64| {
         let index = usize::try_from(index).unwrap_or(0) % LockKind::DRAWN.len();
         LockKind::DRAWN[index]
     };
-    match seed % 7 {
-        6 => at(number),
+    match seed % 8 {
+        7 => at(number),
         index if index < LockKind::DRAWN.len() as u64 => at(index),
         _ => LockKind::Reentrant,
     }
@@ -246,6 +256,24 @@ impl Making {
             all
         };
         Path { worker, servers }
+    }
+
+    /// What may happen to those who wait for a fair lock, and to what is kept of them.
+    fn harm_lines(&mut self, names: &[Name]) {
+        let fair = names.iter().enumerate().filter(|(_, name)| name.kind == LockKind::Fair);
+        let fair: Vec<usize> = fair.map(|(number, _)| number).collect();
+        if fair.is_empty() {
+            return;
+        }
+        for act in [Act::KillHead, Act::FreezeHead, Act::RemoveLine, Act::ForceUnlock] {
+            for _ in 0..1 + self.chance.below(2) {
+                let (name, at) = (*self.chance.pick(&fair), self.when());
+                self.add(at, act(name));
+                // Some reservations run out by then.
+                let mended = at + self.chance.time(1_000, 2_200_000);
+                self.add(mended, Act::MendHeads);
+            }
+        }
     }
 
     fn failover(&mut self) {

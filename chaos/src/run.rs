@@ -37,6 +37,7 @@ use crate::support::redis_server::RedisServer;
 use crate::timeline;
 use crate::watch::Seen;
 use crate::watch::Watch;
+use crate::wire::Wire;
 
 /// So long what clients have left may take to go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ struct Wanted {
 }
 
 const USAGE: &str = "chaos wants --histories N, --seed N or --seeds A..B, --on single|aof|sentinel|cluster|redlock|all, \
-                     --kind reentrant|read-write|semaphore|latch|flight, --at-once N, --keep";
+                     --kind reentrant|read-write|semaphore|latch|flight|fair, --at-once N, --keep";
 
 impl Wanted {
     fn read(words: &[String]) -> Option<Self> {
@@ -241,6 +242,8 @@ fn history(
         breaches: std::mem::take(&mut nemesis.breaches),
         outages: outages(&mut nemesis),
         harm: std::mem::take(&mut nemesis.harm),
+        calls: nemesis.place.wires.iter().flat_map(Wire::take).collect(),
+        unsure: std::mem::take(&mut nemesis.unsure),
         samples: std::mem::take(&mut seen.samples),
         lease: u64::try_from(plan.lease.as_nanos()).unwrap_or(0),
         ..History::default()
@@ -257,7 +260,10 @@ fn history(
     let harm: String = history.harm.iter().map(|(at, what)| format!("{at} {what}\n")).collect();
     let accesses: String = history.accesses.iter().map(|access| format!("{access:?}\n")).collect();
     let operations: String = verdict.operations.iter().map(|line| format!("{line}\n")).collect();
-    for (file, text) in [("harm", harm), ("accesses", accesses), ("operations", operations)] {
+    let calls: String = history.calls.iter().map(|call| format!("{call:?}\n")).collect();
+    let files =
+        [("harm", harm), ("accesses", accesses), ("operations", operations), ("calls", calls)];
+    for (file, text) in files {
         fs::write(directory.join(file), text).map_err(|error| format!("{file}: {error}"))?;
     }
     let kinds = plan.names.iter().map(|name| name.kind).collect();
@@ -356,6 +362,10 @@ impl Totals {
         all.samples += one.samples;
         all.undecided += one.undecided;
         all.values += one.values;
+        all.in_turn += one.in_turn;
+        all.waited_behind += one.waited_behind;
+        all.passed_over += one.passed_over;
+        all.left_line += one.left_line;
         all.violations.extend(one.violations.iter().cloned());
     }
 
@@ -380,6 +390,9 @@ impl Totals {
             "sentinel_failovers": counts.sentinel_failovers,
             "cluster_failovers": counts.cluster_failovers,
             "slot_moves": counts.slot_moves,
+            "heads_of_lines_harmed": counts.heads,
+            "lines_removed": counts.lines_removed,
+            "force_unlocks": counts.force_unlocks,
             "histories_with_failovers_of_their_own": counts.own_failovers,
             "breaches": self.breaches,
             "overlaps_in_breaches": verdict.overlaps,
@@ -388,6 +401,9 @@ impl Totals {
             "refused": verdict.refused,
             "denials_checked": verdict.denials,
             "values_checked": verdict.values,
+            "fair_grants_in_turn": verdict.in_turn,
+            "fair_places_behind": verdict.waited_behind,
+            "fair_places_passed_over": verdict.passed_over,
             "keys_seen": self.keys,
             "keys_compared": verdict.samples,
             "undecided": verdict.undecided,

@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     /// Waits have limits, and futures are dropped. Without, it is known of nearly every attempt
     /// what came of it.
     pub(crate) waits_end: bool,
+    /// It takes fair locks as plain ones.
+    pub(crate) plain: bool,
 }
 
 impl Settings {
@@ -69,6 +71,7 @@ impl Settings {
             format!("store={}", self.store.display()),
             format!("driver={}", self.driver),
             format!("waits_end={}", self.waits_end),
+            format!("plain={}", self.plain),
         ]
     }
 
@@ -84,6 +87,7 @@ impl Settings {
             log: PathBuf::from(given.get("log")?),
             store: PathBuf::from(given.get("store")?),
             waits_end: *given.get("waits_end")? == "true",
+            plain: *given.get("plain")? == "true",
             driver: given.get("driver")?.parse().ok()?,
         })
     }

@@ -52,6 +52,7 @@ var kinds = map[string]lock{
 	"semaphore":  semaphore{},
 	"latch":      latch{},
 	"flight":     mutex{},
+	"fair":       mutex{},
 }
 
 // after gives every state that a lock may have after an operation.

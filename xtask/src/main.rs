@@ -62,6 +62,8 @@ cargo xtask <command>
                            or redlock: a Redlock over five servers (chaos-redlock says the same);
                            --at-once N (3); --keep the files of histories that are good;
                            --bug NAME: with a rule broken, as `seeded` does, which it must find
+  fair-order [OPTION…]     grants of one fair lock to processes that are killed and frozen, and whether they go by
+                           ticket. --grants N (100000), --seed N
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
   api [--write]            what the library offers, an item a line, held against docs/public-api.txt
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         }
         ["chaos", options @ ..] => chaos::run(options),
         ["chaos-redlock", options @ ..] => chaos::run(&[&["--on", "redlock"], options].concat()),
+        ["fair-order", options @ ..] => chaos::run(&[&["fair-order"], options].concat()),
         ["interop", options @ ..] => interop::run(options),
         ["reliability", options @ ..] => reliability::run(options),
         ["random-scripts", options @ ..] => proof::random_scripts(options),

@@ -35,7 +35,7 @@ impl LockKind {
     /// Whether all of these may be valid at this time.
     pub(super) fn allows(self, holds: &[&Hold], at: u64) -> bool {
         match self {
-            Self::Reentrant | Self::Flight | Self::Redlock => holds.len() <= 1,
+            Self::Reentrant | Self::Flight | Self::Fair | Self::Redlock => holds.len() <= 1,
             Self::ReadWrite => read_write::allows(holds, at),
             // A latch has no holds.
             Self::Latch => holds.is_empty(),
@@ -55,7 +55,9 @@ impl LockKind {
     /// Looks for an order of the operations, which are sorted by the times of their calls.
     pub(super) fn order(self, ops: &[Op]) -> Found {
         match self {
-            Self::Reentrant | Self::Flight | Self::Redlock => order::<reentrant::Mutex>(ops),
+            Self::Reentrant | Self::Flight | Self::Fair | Self::Redlock => {
+                order::<reentrant::Mutex>(ops)
+            }
             Self::ReadWrite => order::<read_write::ReadWrite>(ops),
             Self::Semaphore => order::<semaphore::Semaphore>(ops),
             Self::Latch => order::<latch::Latch>(ops),
@@ -72,6 +74,7 @@ impl LockKind {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Flight => "single flight",
+            Self::Fair => "fair lock",
             Self::Redlock => "Redlock",
             #[cfg(test)]
             Self::Pair => "pair",

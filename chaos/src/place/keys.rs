@@ -134,6 +134,7 @@ fn key((name, left, kind, pairs): Found, time: i64, readers: &BTreeMap<String, i
     let waits = ["redisson_lock_line", "redisson_lock_heard"];
     let beside = match kind.as_str() {
         "zset" => waits.iter().any(|begin| name.starts_with(begin)).then_some(LINE),
+        "set" => name.starts_with("redisson_lock_marks").then_some(LINE),
         // It lives for as long as permits or a line do.
         "hash" if mode == Some("semaphore") && pairs.len() == 1 => Some(LINE + RESERVATION),
         "string" => name.contains(READER).then_some(LINE),
@@ -234,6 +235,7 @@ mod tests {
                 ("d", 9, "hash", &[("kind", "semaphore")]),
                 ("{d}:timeout", 9, "zset", &[("c:5:2:3:1", "104"), ("c:5:2:3:2", "104")]),
                 ("redisson_lock_line__{a}", 9, "zset", &[("c:9", "1")]),
+                ("redisson_lock_marks__{a}", 9, "set", &[]),
                 ("e", 9, "list", &[]),
                 ("f", -1, "hash", &[("kind", "latch"), ("count", "2")]),
                 ("redisson_latch_op:{f}:c:1", 9, "operation", &[]),
@@ -249,6 +251,7 @@ mod tests {
             Content::Beside(LINE),
             Content::Beside(LINE + RESERVATION),
             Content::Permits(vec![field("c:5", 2, true, 4)]),
+            Content::Beside(LINE),
             Content::Beside(LINE),
             Content::Other("list []".to_owned()),
             Content::Latch(2),

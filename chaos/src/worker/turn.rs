@@ -107,6 +107,7 @@ impl<'a> Task<'a> {
         let name = self.chance.pick(&self.worker.settings.names).clone();
         let done = match name.kind {
             LockKind::Reentrant => self.reentrant(&name).await,
+            LockKind::Fair => self.fair(&name).await,
             LockKind::ReadWrite => self.read_write(&name).await,
             LockKind::Semaphore => self.semaphore(&name).await,
             LockKind::Latch => self.latch(&name).await,

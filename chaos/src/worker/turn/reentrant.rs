@@ -1,5 +1,6 @@
-//! Reentrant locks and mutexes, on the same keys.
+//! Reentrant locks and mutexes, on the same keys, and fair locks, which are used in the same way.
 
+use redis_reentrant_lock::FairLock;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Mutex;
@@ -17,6 +18,7 @@ use crate::kind::Share;
 enum Lock {
     Reentrant(ReentrantLock),
     Mutex(Mutex),
+    Fair(FairLock),
 }
 
 impl Wanted for Lock {
@@ -26,6 +28,7 @@ impl Wanted for Lock {
         match self {
             Self::Reentrant(lock) => lock.lock().await,
             Self::Mutex(lock) => lock.lock().await,
+            Self::Fair(lock) => lock.lock().await,
         }
     }
 
@@ -33,6 +36,7 @@ impl Wanted for Lock {
         match self {
             Self::Reentrant(lock) => lock.try_lock().await,
             Self::Mutex(lock) => lock.try_lock().await,
+            Self::Fair(lock) => lock.try_lock().await,
         }
     }
 
@@ -40,6 +44,7 @@ impl Wanted for Lock {
         match self {
             Self::Reentrant(lock) => lock.lock_with(options).await,
             Self::Mutex(lock) => lock.lock_with(options).await,
+            Self::Fair(lock) => lock.lock_with(options).await,
         }
     }
 }
@@ -64,10 +69,26 @@ impl Task<'_> {
         } else {
             Lock::Mutex(client.mutex(&name.text)?)
         };
-        if let Some(guard) = self.acquire(&lock, name, Share::ONE).await {
-            self.hold(&lock, name, guard).await;
-        }
+        self.use_of(&lock, name).await;
         Ok(())
+    }
+
+    /// A worker that takes plain locks stands in the same line, but not by its rules.
+    pub(super) async fn fair(&mut self, name: &Name) -> Result<()> {
+        let client = self.worker.client();
+        let lock = if self.worker.settings.plain {
+            Lock::Reentrant(client.reentrant_lock(&name.text)?)
+        } else {
+            Lock::Fair(client.fair_lock(&name.text)?)
+        };
+        self.use_of(&lock, name).await;
+        Ok(())
+    }
+
+    async fn use_of(&mut self, lock: &Lock, name: &Name) {
+        if let Some(guard) = self.acquire(lock, name, Share::ONE).await {
+            self.hold(lock, name, guard).await;
+        }
     }
 
     async fn hold(&mut self, lock: &Lock, name: &Name, first: Guard) {
@@ -78,7 +99,7 @@ impl Task<'_> {
                 0..=2 => drop(self.write("t", name, &guards[0]).await),
                 3..=5 => drop(self.write("f", name, &guards[0]).await),
                 6..=7 => {
-                    if let Lock::Reentrant(lock) = lock {
+                    if !matches!(lock, Lock::Mutex(_)) {
                         self.nest(lock, name, &mut guards).await;
                     }
                 }
@@ -91,7 +112,7 @@ impl Task<'_> {
         }
     }
 
-    async fn nest(&self, lock: &ReentrantLock, name: &Name, guards: &mut Vec<Guard>) {
+    async fn nest(&self, lock: &Lock, name: &Name, guards: &mut Vec<Guard>) {
         let levels = u32::try_from(guards.len()).unwrap_or(u32::MAX) + 1;
         let (hold, share) = (guards[0].hold_id(), Share::levels(levels));
         let op = self.worker.log.call(self.number, What::Nested, name, &hold, share);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::io::Read;
 use std::io::Write;
@@ -86,6 +87,16 @@ struct State {
     links: HashMap<u64, Link>,
     /// The length of the frame that was cut last.
     cut_frame: usize,
+    tap: Option<Tap>,
+}
+
+/// Is shown each frame before it is sent on, with the number of its connection.
+struct Tap(Box<dyn FnMut(u64, Direction, &[u8]) + Send>);
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -249,6 +260,12 @@ impl FaultProxy {
         self.change(|state| state.kill_every = interval);
     }
 
+    /// Has each frame shown to this function before it is sent on, with the number of its connection.
+    #[allow(dead_code, reason = "chaos listens, the tests do not")]
+    pub(crate) fn tap(&self, tap: impl FnMut(u64, Direction, &[u8]) + Send + 'static) {
+        self.change(|state| state.tap = Some(Tap(Box::new(tap))));
+    }
+
     /// How many requests of this command came by, in capitals: "EVALSHA".
     pub(crate) fn seen(&self, command: &str) -> u64 {
         self.state().seen.get(command).copied().unwrap_or(0)
@@ -311,8 +328,15 @@ impl State {
         }
     }
 
+    fn show(&mut self, id: u64, direction: Direction, frame: &[u8]) {
+        if let Some(Tap(tap)) = &mut self.tap {
+            tap(id, direction, frame);
+        }
+    }
+
     /// What is sent to the server instead of a request; `None` cuts the connection.
     fn request(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
+        self.show(id, Direction::Up, frame);
         let words = words(frame);
         let command = words
             .first()
@@ -358,6 +382,7 @@ impl State {
 
     /// What is sent to the client instead of a reply; `None` cuts the connection.
     fn reply(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
+        self.show(id, Direction::Down, frame);
         let swallowing = self.down.swallowing;
         let link = self.links.get_mut(&id)?;
         let action = if is_message(frame) {
@@ -579,7 +604,7 @@ impl Shared {
 }
 
 /// Length of the first complete RESP2 or RESP3 frame.
-fn frame_length(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
     let items = match bytes[0] {
@@ -600,7 +625,7 @@ fn frame_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The words of a request.
-fn words(frame: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn words(frame: &[u8]) -> Vec<&[u8]> {
     let mut words = Vec::new();
     let mut at =
         frame.windows(2).position(|pair| pair == b"\r\n").map_or(frame.len(), |end| end + 2);
@@ -614,7 +639,7 @@ fn words(frame: &[u8]) -> Vec<&[u8]> {
 }
 
 /// True if the frame is not the reply to a request.
-fn is_message(frame: &[u8]) -> bool {
+pub(crate) fn is_message(frame: &[u8]) -> bool {
     let kinds: [&[u8]; 3] = [b"message", b"pmessage", b"smessage"];
     matches!(frame.first(), Some(b'*' | b'>'))
         && words(frame).first().is_some_and(|word| kinds.contains(word))
