@@ -315,6 +315,20 @@ rules! {
     /// Beside Redisson, a permit's end is later than its lease, by what clocks may be off.
     PermitOutlastsLease: Sim(500),
 
+    // The fair lock.
+    /// A fair lock that is freed goes to the one that came first.
+    FairGoesToFirst: Test("kinds::fair::script_tests::in_memory::release"),
+    /// Who asks for a free fair lock lets those who came earlier go first.
+    FairAttemptWaitsItsTurn: Test("kinds::fair::script_tests::in_memory::acquire"),
+    /// A try gets a free fair lock only if nobody waits for it.
+    FairTryWaitsItsTurn: Test("kinds::fair::script_tests::in_memory::acquire"),
+    /// A client that lets a reservation run out is passed over the next time.
+    SilentClientIsMarked: Test("kinds::fair::script_tests::in_memory::release"),
+    /// A client that is heard of keeps its places.
+    HeardClientIsUnmarked: Test("kinds::fair::script_tests::in_memory::acquire"),
+    /// Who gives up what is left of a place is told its ticket, which the next attempt names.
+    UndoTellsTicket: Test("kinds::fair::script_tests::in_memory::undo"),
+
     // The Redlock.
     /// A server that was started a short time ago does not count.
     StartedServerWaits: Test(
@@ -675,6 +689,28 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
         "now_ms + lease + SLACK_MS, permit_of",
         "now_ms + lease, permit_of",
     ),
+    (
+        Rule::FairGoesToFirst,
+        "MOST_REMOVED do\n    local first = redis.pcall(\"ZRANGE\", line, 0, 0, ",
+        "MOST_REMOVED do\n    local first = redis.pcall(\"ZRANGE\", line, -1, -1, ",
+    ),
+    (
+        Rule::FairAttemptWaitsItsTurn,
+        "pass_to_next(lock, line, channel, verb, ticket)",
+        "pass_to_next(lock, line, channel, verb, 0)",
+    ),
+    (
+        Rule::FairTryWaitsItsTurn,
+        "local next, _, _, rest = pass_to_next(lock, line, channel, verb, BEHIND_ALL)",
+        "local next, _, _, rest = pass_to_next(lock, line, channel, verb, 0)",
+    ),
+    (Rule::SilentClientIsMarked, r#"redis.pcall("SADD", marks, client_of(field))"#, ""),
+    (
+        Rule::HeardClientIsUnmarked,
+        r#"if marks then redis.pcall("SREM", marks, client_of(field)) end"#,
+        "",
+    ),
+    (Rule::UndoTellsTicket, "return {5, now, tonumber(ticket)}", "return answer"),
     (
         Rule::UpgradeKeepsReads,
         "if held == \"write\" then return {0, now, 0} end",
