@@ -11,6 +11,7 @@
 #[allow(dead_code, reason = "shared with the simulation, which uses all of it")]
 mod chance;
 mod checks;
+mod clock;
 mod crowd;
 mod event;
 mod history;

@@ -1,5 +1,6 @@
 //! Does the harm that is planned, and writes down what was done.
 
+mod clocks;
 mod line;
 mod several;
 
@@ -41,6 +42,8 @@ pub(crate) struct Counts {
     pub(crate) server_stops: u64,
     /// Servers started without the data that they had.
     pub(crate) server_losses: u64,
+    /// Clocks of servers that were set forward or back.
+    pub(crate) clock_steps: u64,
     pub(crate) client_kills: u64,
     /// Beyond the lease.
     pub(crate) client_stops: u64,
@@ -62,6 +65,7 @@ impl Counts {
         self.server_kills += other.server_kills;
         self.server_stops += other.server_stops;
         self.server_losses += other.server_losses;
+        self.clock_steps += other.clock_steps;
         self.client_kills += other.client_kills;
         self.client_stops += other.client_stops;
         self.network_faults += other.network_faults;
@@ -236,6 +240,7 @@ impl<'a> Nemesis<'a> {
             Act::KillHead(name) => self.kill_head(name),
             Act::FreezeHead(name) => self.freeze_head(name),
             Act::MendHeads => self.mend_heads()?,
+            Act::SetClocks { servers, ahead_ms } => self.set_clocks(servers, ahead_ms),
             Act::RemoveLine(name) => self.remove_line(name),
             Act::ForceUnlock(name) => self.force_unlock(name),
             Act::SmallBuffers(true) => {

@@ -2,6 +2,8 @@
 
 mod keys;
 
+use std::path::Path;
+use std::sync::Once;
 use std::time::Duration;
 
 use redis::Connection;
@@ -12,6 +14,8 @@ pub(crate) use self::keys::Content;
 pub(crate) use self::keys::Field;
 pub(crate) use self::keys::Key;
 pub(crate) use self::keys::all as keys;
+use crate::clock;
+use crate::clock::Clock;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::topology;
@@ -75,12 +79,16 @@ pub(crate) struct Place {
     pub(crate) servers: Servers,
     /// For each worker one to each server, where servers are alone, and for one more client.
     pub(crate) proxies: Vec<Vec<FaultProxy>>,
-    /// What each of these clients and the server say, where there is one server.
-    pub(crate) wires: Vec<Wire>,
+    /// What each of these clients and each server say, where that is looked at.
+    pub(crate) wires: Vec<Vec<Wire>>,
+    /// Of servers whose clocks can be set.
+    pub(crate) clocks: Vec<Clock>,
 }
 
 impl Place {
-    pub(crate) fn start(kind: Kind, workers: usize) -> Self {
+    /// `sets_clocks`: those of independent servers, if that can be done here.
+    pub(crate) fn start(kind: Kind, workers: usize, sets_clocks: bool) -> Self {
+        let mut clocks = Vec::new();
         let user = ["--user", "locks", "on", ">lock-secret", "~*", "&*", "+@all"];
         // Not `everysec`: while the disk is busy it puts off the write as well, and a kill loses
         // what was answered.
@@ -92,7 +100,15 @@ impl Place {
                 // What is written outlives a kill without any fsync, which five would wait for.
                 let keeping = ["--appendonly", "yes", "--appendfsync", "no"];
                 let options = [&user[..], &keeping].concat();
-                Servers::Alone((0..INDEPENDENT).map(|_| RedisServer::with(&options)).collect())
+                if sets_clocks {
+                    clocks = settable();
+                }
+                let environment = |(clock, library): &(Clock, &Path)| clock.environment(library);
+                let start = |server| {
+                    let environment = clocks.get(server).map(environment).unwrap_or_default();
+                    RedisServer::in_environment(&options, environment)
+                };
+                Servers::Alone((0..INDEPENDENT).map(start).collect())
             }
             Kind::Sentinel => {
                 let plan = Plan::new(topology::Kind::Sentinel);
@@ -112,10 +128,12 @@ impl Place {
             Servers::Many(_) => Vec::new(),
         };
         let mut wires = Vec::new();
-        if kind.is_one() {
-            wires.extend(proxies.iter().flatten().map(Wire::of));
+        if kind.is_one() || !clocks.is_empty() {
+            let listen = |proxies: &Vec<FaultProxy>| proxies.iter().map(Wire::of).collect();
+            wires.extend(proxies.iter().map(listen));
         }
-        Self { kind, servers, proxies, wires }
+        let clocks = clocks.into_iter().map(|(clock, _)| clock).collect();
+        Self { kind, servers, proxies, wires, clocks }
     }
 
     /// What a worker is told: of several independent servers all, after `redlock:`.
@@ -212,6 +230,22 @@ impl Place {
         let of_a_server =
             field("flags=").contains(['S', 'M']) || field("cmd=").starts_with("restore");
         field("id=") != own.to_string() && !of_a_server
+    }
+}
+
+/// A clock for each independent server, and what is loaded before it. None where clocks cannot be
+/// set, which is said once.
+fn settable() -> Vec<(Clock, &'static Path)> {
+    static SAID: Once = Once::new();
+    match clock::library() {
+        Ok(library) => {
+            let clock = || Clock::new().expect("a file for a clock");
+            (0..INDEPENDENT).map(|_| (clock(), library)).collect()
+        }
+        Err(why) => {
+            SAID.call_once(|| println!("NOT RUN: steps of the clocks of servers: {why}"));
+            Vec::new()
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 use crate::chance::Stream;
+use crate::clock;
 use crate::kind::LockKind;
 use crate::kind::Name;
 use crate::place::INDEPENDENT;
@@ -26,6 +27,9 @@ pub(crate) struct Plan {
     /// By their times.
     pub(crate) acts: Vec<(Duration, Act)>,
     pub(crate) length: Duration,
+    /// Clocks of independent servers are set. Then no server loses its data, or tokens could be
+    /// smaller than before.
+    pub(crate) sets_clocks: bool,
 }
 
 /// From a worker to servers.
@@ -84,6 +88,11 @@ pub(crate) enum Act {
     /// The slot of a name, whichever comes at or after this one and lies on the right servers.
     BeginMove(usize),
     EndMove,
+    /// Of a minority of independent servers: so much ahead of the others, or behind them.
+    SetClocks {
+        servers: u8,
+        ahead_ms: i32,
+    },
     /// The worker that is the first to wait for the fair lock of a name.
     KillHead(usize),
     FreezeHead(usize),
@@ -124,14 +133,20 @@ impl Plan {
             Kind::Redlock => 5_500,
             Kind::Sentinel | Kind::Cluster => 7_000,
         });
-        let mut making = Making { chance, lease, length, acts: Vec::new() };
+        let sets_clocks = is_redlock && seed % 5 == 4;
+        let mut making = Making { chance, lease, length, sets_clocks, acts: Vec::new() };
         making.all(kind);
         making.harm_lines(&names);
         let mut acts = making.acts;
         acts.sort_by_key(|(at, _)| *at);
         let last = acts.last().map_or(Duration::ZERO, |(at, _)| *at);
         let length = making.length.max(last + Duration::from_millis(200));
-        Self { lease, names, tasks, acts, length }
+        Self { lease, names, tasks, acts, length, sets_clocks }
+    }
+
+    /// So much longer than its time to live a key may stay.
+    pub(crate) fn set_back(&self) -> Duration {
+        if self.sets_clocks { clock::MOST * 2 } else { Duration::ZERO }
     }
 }
 
@@ -153,6 +168,7 @@ struct Making {
     chance: Chance,
     lease: Duration,
     length: Duration,
+    sets_clocks: bool,
     acts: Vec<(Duration, Act)>,
 }
 
@@ -168,7 +184,11 @@ impl Making {
         }
         if kind == Kind::Redlock {
             for turn in 0..3 {
-                self.empty_a_majority(turn);
+                if self.sets_clocks {
+                    self.set_clocks(turn);
+                } else {
+                    self.empty_a_majority(turn);
+                }
             }
             for _ in 0..2 + self.chance.below(3) {
                 self.harm_a_server();
@@ -234,13 +254,26 @@ impl Making {
         }
     }
 
+    /// Three times, one or two clocks each, by seconds.
+    fn set_clocks(&mut self, turn: u64) {
+        let most = i32::try_from(clock::MOST.as_millis()).unwrap_or(0);
+        for part in 0..3 {
+            let at = 1_200 + 1_300 * turn + 430 * part + self.chance.below(300);
+            let servers = (0..1 + self.chance.below(2)).map(|_| self.chance.index(INDEPENDENT));
+            let servers = servers.fold(0, |servers, server| servers | 1 << server);
+            let ahead = u64::try_from(2 * most).unwrap_or(0);
+            let ahead_ms = i32::try_from(self.chance.below(ahead)).unwrap_or(0) - most;
+            self.add(Duration::from_millis(at), Act::SetClocks { servers, ahead_ms });
+        }
+    }
+
     /// Of several.
     fn harm_a_server(&mut self) {
         let server = self.chance.index(INDEPENDENT);
         let (_, at, end) = self.span(10, 1_500);
         let (begin, stop) = match self.chance.below(3) {
             0 => (Act::FreezeServer(server), Act::ThawServer(server)),
-            1 => (Act::KillServer(server), Act::StartEmpty(server)),
+            1 if !self.sets_clocks => (Act::KillServer(server), Act::StartEmpty(server)),
             _ => (Act::KillServer(server), Act::StartServer(server)),
         };
         self.add(at, begin);
@@ -423,14 +456,21 @@ mod tests {
     }
 
     #[test]
-    fn of_five_servers_majorities_lose_their_data_within_a_lease() {
+    fn of_five_servers_majorities_lose_their_data_within_a_lease_or_have_their_clocks_set() {
         for seed in 0..200 {
             let plan = Plan::of(seed, Kind::Redlock, None);
             assert!(plan.names.iter().all(|name| name.kind == LockKind::Redlock));
             let empty = |server| {
                 plan.acts.iter().filter(move |(_, act)| *act == Act::StartEmpty(server)).count()
             };
-            assert!((0..INDEPENDENT).map(empty).sum::<usize>() >= 9, "seed {seed}");
+            let emptied = (0..INDEPENDENT).map(empty).sum::<usize>();
+            let sets = |(_, act): &&(Duration, Act)| matches!(act, Act::SetClocks { .. });
+            let set = plan.acts.iter().filter(sets).count();
+            if plan.sets_clocks {
+                assert_eq!((emptied, set), (0, 9), "seed {seed}");
+            } else {
+                assert!(emptied >= 9 && set == 0, "seed {seed}");
+            }
         }
     }
 }

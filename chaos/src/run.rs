@@ -224,8 +224,8 @@ fn history(
     let socket =
         std::env::temp_dir().join(format!("chaos-{}-{}-{seed}", std::process::id(), kind.name()));
     let store = Store::start(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
-    let place = Place::start(kind, WORKERS);
-    let watch = Watch::start(place.admin_urls(), plan.lease);
+    let place = Place::start(kind, WORKERS, plan.sets_clocks);
+    let watch = Watch::start(place.admin_urls(), plan.lease, plan.set_back());
     let mut nemesis = Nemesis::new(place, &plan, seed, directory.clone(), socket.clone());
     let run = nemesis.run();
     let mut seen = watch.end();
@@ -242,7 +242,7 @@ fn history(
         breaches: std::mem::take(&mut nemesis.breaches),
         outages: outages(&mut nemesis),
         harm: std::mem::take(&mut nemesis.harm),
-        calls: nemesis.place.wires.iter().flat_map(Wire::take).collect(),
+        calls: nemesis.place.wires.iter().flatten().flat_map(Wire::take).collect(),
         unsure: std::mem::take(&mut nemesis.unsure),
         samples: std::mem::take(&mut seen.samples),
         lease: u64::try_from(plan.lease.as_nanos()).unwrap_or(0),
@@ -383,6 +383,7 @@ impl Totals {
             "server_kills": counts.server_kills,
             "server_stops": counts.server_stops,
             "server_losses": counts.server_losses,
+            "clock_steps": counts.clock_steps,
             "client_kills": counts.client_kills,
             "client_stops": counts.client_stops,
             "network_faults": counts.network_faults,

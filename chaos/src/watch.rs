@@ -29,6 +29,7 @@ const SEEN_LATE: u64 = 500_000_000;
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Seen>>,
+    set_back: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub(crate) struct Seen {
     /// How many keys were looked at.
     pub(crate) keys: u64,
     pub(crate) samples: Vec<Sample>,
+    /// By so much more keys may have to live, since clocks are set back.
+    set_back: Duration,
     turnovers: Vec<Turnover>,
     /// When a primary was last seen, by its history.
     primaries: BTreeMap<String, u64>,
@@ -54,19 +57,20 @@ pub(crate) struct Turnover {
 }
 
 impl Watch {
-    pub(crate) fn start(urls: Vec<String>, lease: Duration) -> Self {
+    /// `set_back`: by how much clocks are set back at most.
+    pub(crate) fn start(urls: Vec<String>, lease: Duration, set_back: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let watch = |url: String| {
             let stop = Arc::clone(&stop);
-            thread::spawn(move || look(&url, lease, &stop))
+            thread::spawn(move || look(&url, lease, set_back, &stop))
         };
         let threads = urls.into_iter().map(watch).collect();
-        Self { stop, threads }
+        Self { stop, threads, set_back }
     }
 
     pub(crate) fn end(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
-        let mut all = Seen::default();
+        let mut all = Seen { set_back: self.set_back, ..Seen::default() };
         for seen in self.threads.into_iter().filter_map(|thread| thread.join().ok()) {
             all.violations.extend(seen.violations);
             all.keys += seen.keys;
@@ -81,8 +85,8 @@ impl Watch {
     }
 }
 
-fn look(url: &str, lease: Duration, stop: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
+fn look(url: &str, lease: Duration, set_back: Duration, stop: &AtomicBool) -> Seen {
+    let mut seen = Seen { set_back, ..Seen::default() };
     let (mut connection, mut known) = (None, None);
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(EVERY);
@@ -111,6 +115,7 @@ impl Seen {
                 self.violations.push(Violation { at: now(), name: name.clone(), what });
             };
             let (what, limit) = key.limit(lease);
+            let limit = limit + self.set_back;
             let longest = key.holders().map(|field| field.left).chain([*left]).max();
             let too_long = |left| u128::try_from(left).is_ok_and(|left| left > limit.as_millis());
             if *left < 0 && !key.may_stay() || longest.is_some_and(too_long) {

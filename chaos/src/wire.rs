@@ -82,7 +82,7 @@ struct Heard {
     granted: u64,
     /// Of each connection, its requests without a reply; with the number of the call, if it is one.
     open: HashMap<u64, VecDeque<Option<usize>>>,
-    /// The last client that has asked.
+    /// The last one that has asked for something.
     client: Option<String>,
 }
 
@@ -115,7 +115,7 @@ impl Wire {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client that has asked for a lock last.
+    /// The client that has asked for something last.
     pub(crate) fn client(&self) -> Option<String> {
         self.heard().client.clone()
     }
@@ -138,11 +138,10 @@ impl Heard {
             let (name, field) = (name.to_owned(), field.to_owned());
             Call { sent: now(), name, field, asks, reply: None }
         });
-        if let Some(call) = &call
-            && matches!(call.asks, Asks::Lock { .. })
-            && self.client.as_deref() != Some(call.client())
+        if let Some(client) = words.iter().find_map(|word| client_in(word))
+            && self.client.as_deref() != Some(client)
         {
-            self.client = Some(call.client().to_owned());
+            self.client = Some(client.to_owned());
         }
         let number = call.map(|call| {
             self.calls.push(call);
@@ -162,6 +161,13 @@ impl Heard {
         call.reply = answered(call.asks, frame, offset());
         self.granted += u64::from(matches!(call.reply, Some(Reply::Granted { .. })));
     }
+}
+
+/// The client, if this is a field of a lock: `<uuid>:<hold id>`.
+fn client_in(word: &[u8]) -> Option<&str> {
+    let (client, hold) = std::str::from_utf8(word).ok()?.split_once(':')?;
+    let is_uuid = client.len() == 36 && client.bytes().nth(8) == Some(b'-');
+    (is_uuid && hold.starts_with(|digit: char| digit.is_ascii_digit())).then_some(client)
 }
 
 /// What a request asks of a fair lock: the name, the field, and what for. Its acquire is told from

@@ -38,7 +38,7 @@ impl Nemesis<'_> {
         let name = self.name(name);
         let client = self.place.head(&name)?;
         let mut wires = self.place.wires.iter();
-        let worker = wires.position(|wire| wire.client().as_ref() == Some(&client))?;
+        let worker = wires.position(|wires| wires[0].client().as_ref() == Some(&client))?;
         let process = self.workers.get(worker)?.as_ref();
         let runs = process.is_some_and(|process| !process.is_frozen());
         if !runs {

@@ -1,5 +1,6 @@
 //! A private redis-server, one for each test that needs one.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::io::Read;
@@ -43,6 +44,7 @@ pub(crate) struct RedisServer {
     port: u16,
     directory: PathBuf,
     options: Vec<String>,
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl RedisServer {
@@ -53,9 +55,18 @@ impl RedisServer {
 
     /// With more options, as on redis-server's command line: `["--requirepass", "secret"]`.
     pub(crate) fn with(options: &[&str]) -> Self {
+        Self::in_environment(options, Vec::new())
+    }
+
+    /// The same, with variables of its environment.
+    pub(crate) fn in_environment(
+        options: &[&str],
+        environment: Vec<(&'static str, OsString)>,
+    ) -> Self {
         // Another process may take the free port before the server does.
         for _ in 0..5 {
             let mut server = Self::not_started(options);
+            server.environment.clone_from(&environment);
             if server.try_start() {
                 return server;
             }
@@ -71,7 +82,8 @@ impl RedisServer {
             std::env::temp_dir().join(format!("lock-test-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory for the server");
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        Self { child: None, port: free_port(), directory, options }
+        let environment = Vec::new();
+        Self { child: None, port: free_port(), directory, options, environment }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -160,6 +172,7 @@ impl RedisServer {
             .arg("--dir")
             .arg(&self.directory)
             .args(&self.options)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
