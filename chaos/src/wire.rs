@@ -166,7 +166,7 @@ impl Heard {
 /// The client, if this is a field of a lock: `<uuid>:<hold id>`.
 fn client_in(word: &[u8]) -> Option<&str> {
     let (client, hold) = std::str::from_utf8(word).ok()?.split_once(':')?;
-    let is_uuid = client.len() == 36 && client.bytes().nth(8) == Some(b'-');
+    let is_uuid = client.len() == 36 && client.as_bytes().get(8) == Some(&b'-');
     (is_uuid && hold.starts_with(|digit: char| digit.is_ascii_digit())).then_some(client)
 }
 

@@ -91,7 +91,11 @@ struct State {
 }
 
 /// Is shown each frame before it is sent on, with the number of its connection.
-struct Tap(Box<dyn FnMut(u64, Direction, &[u8]) + Send>);
+struct Tap(Box<dyn Tapping>);
+
+trait Tapping: FnMut(u64, Direction, &[u8]) + Send {}
+
+impl<T: FnMut(u64, Direction, &[u8]) + Send> Tapping for T {}
 
 impl fmt::Debug for Tap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
