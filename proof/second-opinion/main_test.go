@@ -142,8 +142,8 @@ func full(lines string) string {
 }
 
 func TestAnUnknownKindIsAnError(t *testing.T) {
-	_, _, err := parse("a grant 0 1 0 10 1 fair 1 -")
-	if err == nil || !strings.Contains(err.Error(), `no model for a lock of the kind "fair"`) {
+	_, _, err := parse("a grant 0 1 0 10 1 moon 1 -")
+	if err == nil || !strings.Contains(err.Error(), `no model for a lock of the kind "moon"`) {
 		t.Error(err)
 	}
 }
