@@ -1,6 +1,6 @@
 /* Preloaded into a redis-server, this sets its wall clock: it is ahead of the system's by as many
  * microseconds as the file says that CLOCK_AHEAD names. That may change at any time. libfaketime
- * cannot do it: jemalloc, which Redis is built with, asks for the time before libfaketime is ready. */
+ * cannot do it: jemalloc, with which Redis is built, asks for the time before that is ready. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -24,7 +24,8 @@ __attribute__((constructor)) static void begin(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     int failed = syscall(SYS_clock_gettime, clock, time);
-    if (failed || !ahead || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)) return failed;
+    int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    if (failed || !ahead || !is_wall) return failed;
     int64_t nanos = time->tv_sec * INT64_C(1000000000) + time->tv_nsec + *ahead * 1000;
     time->tv_sec = nanos / 1000000000;
     time->tv_nsec = nanos % 1000000000;

@@ -1,4 +1,4 @@
-//! The wall clocks of servers, which can be set while they run: `clock.c` is loaded before a server.
+//! The wall clocks of servers, which can be set while they run: `clock.c` is loaded before them.
 
 use std::ffi::OsString;
 use std::fs;

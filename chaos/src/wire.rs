@@ -33,8 +33,8 @@ pub(crate) struct Call {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// For the lock. `ticket` is the one that it names, or 0. Whoever has to wait has a place in the
-    /// line only if it `stays`.
+    /// For the lock. `ticket` is the one that it names, or 0. Whoever has to wait has a place in
+    /// the line only if it `stays`.
     Lock { ticket: u64, stays: bool },
     /// To give up all that this field has: a hold, a place, or what is reserved.
     Leave,

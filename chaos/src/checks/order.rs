@@ -1,11 +1,11 @@
-//! A fair lock is granted in the order in which waiters arrived at the server, by the tickets in its
-//! replies.
+//! A fair lock is granted in the order in which waiters arrived at the server, by the tickets in
+//! its replies.
 //!
 //! Who has a place in the line, by the last reply to it, is not overtaken. Whose turn it is was
-//! decided when the lock was reserved, so only places count that were there by then. A waiter may have lost its place
-//! without knowing it if its client was silent for as long as a reservation lasts, if the line was
-//! removed, or if the server refused commands or lost data: then it counts again from the next
-//! reply.
+//! decided when the lock was reserved, so only places count that were there by then. A waiter may
+//! have lost its place without knowing it if its client was silent for as long as a reservation
+//! lasts, if the line was removed, or if the server refused commands or lost data: then it counts
+//! again from the next reply.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;

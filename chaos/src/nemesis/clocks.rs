@@ -1,8 +1,8 @@
 //! Clocks of independent servers that are set forward or back while they run.
 //!
-//! A clock that is set forward ends leases early on that server. That must not give a lock to two as
-//! long as its holder has it on a majority of the others. So before clocks are set all workers stop
-//! for a moment, and it is looked at who has what where.
+//! A clock that is set forward ends leases early on that server. That must not give a lock to two
+//! as long as its holder has it on a majority of the others. So before clocks are set all workers
+//! stop for a moment, and it is looked at who has what where.
 
 use std::collections::BTreeMap;
 use std::thread;

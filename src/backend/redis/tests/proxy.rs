@@ -264,7 +264,7 @@ impl FaultProxy {
         self.change(|state| state.kill_every = interval);
     }
 
-    /// Has each frame shown to this function before it is sent on, with the number of its connection.
+    /// Shows this function each frame before it is sent on, with the number of its connection.
     #[allow(dead_code, reason = "chaos listens, the tests do not")]
     pub(crate) fn tap(&self, tap: impl FnMut(u64, Direction, &[u8]) + Send + 'static) {
         self.change(|state| state.tap = Some(Tap(Box::new(tap))));
