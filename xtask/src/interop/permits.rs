@@ -90,6 +90,7 @@ pub(crate) fn counted(
     let mut clients = [java, rust];
     let all = counted_by(stage, &mut clients, name, options)?;
     stage.give_back(clients);
+    check_both(&all)?;
     Ok(all)
 }
 
@@ -112,12 +113,24 @@ pub(crate) fn counted_by(
         all.extend(sections(clients[at].lang, &done)?);
     }
     all.sort_by_key(|section| section.number);
-    for lang in Lang::BOTH {
-        let number = all.iter().filter(|section| section.lang == lang).count();
-        stage.note(&format!("{}: {number} sections", lang.name()));
-        check(number > 0, || format!("{} did not take part", lang.name()))?;
-    }
+    tell_shares(stage, &all);
     Ok(all)
+}
+
+fn tell_shares(stage: &Stage<'_>, all: &[Section]) {
+    for lang in Lang::BOTH {
+        stage.note(&format!("{}: {} sections", lang.name(), of(all, lang)));
+    }
+}
+
+fn of(all: &[Section], lang: Lang) -> usize {
+    all.iter().filter(|section| section.lang == lang).count()
+}
+
+/// Each language had a section.
+pub(crate) fn check_both(all: &[Section]) -> Result<(), String> {
+    let absent = Lang::BOTH.into_iter().find(|lang| of(all, *lang) == 0);
+    absent.map_or(Ok(()), |lang| Err(format!("{} did not take part", lang.name())))
 }
 
 fn most_at_once(sections: &[Section]) -> usize {

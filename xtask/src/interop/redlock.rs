@@ -7,8 +7,10 @@ use crate::interop::client::Client;
 use crate::interop::client::Lang;
 use crate::interop::client::Lease;
 use crate::interop::client::ONCE;
+use crate::interop::contention::Section;
 use crate::interop::contention::check_alone;
 use crate::interop::contention::distribution;
+use crate::interop::permits::check_both;
 use crate::interop::permits::counted_by;
 use crate::interop::redis::Redis;
 use crate::interop::stage::Scenario;
@@ -28,6 +30,12 @@ pub(crate) const ALL: &[Scenario] = &[
         needs_short_leases: true,
     },
     Scenario {
+        title: "Redlock: exclusion in the opposite order",
+        run: opposite,
+        directions: ONCE,
+        needs_short_leases: true,
+    },
+    Scenario {
         title: "Redlock: wake-up",
         run: wake_up,
         directions: BOTH_WAYS,
@@ -42,11 +50,13 @@ pub(crate) const ALL: &[Scenario] = &[
 ];
 
 const SECTIONS: u64 = 2_000;
+/// Each takes up to 3 s.
+const FEW_SECTIONS: u64 = 20;
 const ROUNDS: usize = 100;
 
-/// Three servers that nobody else has.
+/// Three servers that nobody else has, in the order in which our client takes them.
 struct Three {
-    url: String,
+    urls: Vec<String>,
     redis: Vec<Redis>,
     _servers: Vec<Server>,
 }
@@ -54,21 +64,18 @@ struct Three {
 impl Three {
     fn start() -> Result<Self, String> {
         let program = servers::find_or_install()?;
-        let servers =
+        let mut servers =
             (0..3).map(|_| Server::start(&program)).collect::<Result<Vec<Server>, String>>()?;
-        let urls: Vec<String> = servers.iter().map(Server::url).collect();
+        servers.sort_by_key(Server::url);
+        let urls = servers.iter().map(Server::url).collect();
         let redis = servers.iter().map(|server| Redis::new(server.port..server.port + 1));
-        Ok(Self {
-            url: format!("redlock={}", urls.join(",")),
-            redis: redis.collect(),
-            _servers: servers,
-        })
+        Ok(Self { urls, redis: redis.collect(), _servers: servers })
     }
 
     /// Our client is told that the servers are new, since nothing can be held on them.
     fn client(&self, stage: &Stage<'_>, lang: Lang, lease: Lease) -> Result<Client, String> {
         let more: &[&str] = if lang == Lang::Rust { &["assume_fresh=on"] } else { &[] };
-        stage.client_of(&self.url, lang, lease, more)
+        stage.client_of(&format!("redlock={}", self.urls.join(",")), lang, lease, more)
     }
 
     fn pair(
@@ -99,17 +106,38 @@ impl Three {
     }
 }
 
-/// A counter that a majority of the servers protects is exact.
+/// Both take the servers in the same order.
 fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     let mut three = Three::start()?;
-    let until = SECTIONS.min(stage.sections);
+    let clients = three.pair(stage, Lang::BOTH, Lease::Long)?;
+    let sections = counted(stage, &mut three, clients, SECTIONS.min(stage.sections))?;
+    check_both(&sections)
+}
+
+/// Redisson waits for a server for 1.5 s, even if it has a majority without it. Ours has that server
+/// then, and waits for the next one.
+fn opposite(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
+    let mut three = Three::start()?;
+    three.urls.reverse();
+    let clients = three.pair(stage, Lang::BOTH, Lease::Long)?;
+    // So few that one of them may have all.
+    counted(stage, &mut three, clients, FEW_SECTIONS).map(drop)
+}
+
+/// A counter that a majority of the servers protects is exact.
+fn counted(
+    stage: &mut Stage<'_>,
+    three: &mut Three,
+    mut clients: [Client; 2],
+    until: u64,
+) -> Result<Vec<Section>, String> {
     let (name, file) = (stage.name("majority"), stage.counter()?);
     let path = file.to_str().ok_or("the temporary directory is not UTF-8")?.to_owned();
-    let mut clients = three.pair(stage, Lang::BOTH, Lease::Long)?;
     let options = format!("{until} {path} work_us=100");
     let sections = counted_by(stage, &mut clients, &name, &options)?;
     check_alone(&sections, &file, until)?;
-    three.check_free(&name)
+    three.check_free(&name)?;
+    Ok(sections)
 }
 
 fn wake_up(stage: &mut Stage<'_>, holds: Lang, waits: Lang) -> Result<(), String> {
