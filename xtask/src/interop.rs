@@ -139,8 +139,8 @@ fn scenarios(
     for scenario in
         SCENARIOS.into_iter().flatten().filter(|scenario| scenario.title.contains(&options.only))
     {
-        if !redisson.watchdog && scenario.needs_short_leases {
-            println!("  not for this version, whose watched leases are 30 s: {}", scenario.title);
+        if !redisson.watchdog && scenario.needs_newer {
+            println!("  not for this version: {}", scenario.title);
             continue;
         }
         for directions in scenario.directions {

@@ -18,13 +18,13 @@ use crate::interop::stage::pass_on;
 use crate::puppet::Event;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { title: "wake-up", run: wake_up, directions: BOTH_WAYS, needs_short_leases: false },
-    Scenario { title: "exclusion", run: exclusion, directions: ONCE, needs_short_leases: false },
+    Scenario { title: "wake-up", run: wake_up, directions: BOTH_WAYS, needs_newer: false },
+    Scenario { title: "exclusion", run: exclusion, directions: ONCE, needs_newer: false },
     Scenario {
         title: "hand-off beside Java waiters",
         run: hand_off,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: false,
     },
 ];
 

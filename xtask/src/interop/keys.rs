@@ -11,29 +11,14 @@ use crate::resp::Reply;
 use crate::topologies::Kind;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario {
-        title: "Java's unlock latches",
-        run: latches,
-        directions: ONCE,
-        needs_short_leases: false,
-    },
-    Scenario {
-        title: "our fence counters",
-        run: fences,
-        directions: ONCE,
-        needs_short_leases: false,
-    },
-    Scenario {
-        title: "a fair lock's keys",
-        run: fair,
-        directions: ONCE,
-        needs_short_leases: false,
-    },
+    Scenario { title: "Java's unlock latches", run: latches, directions: ONCE, needs_newer: false },
+    Scenario { title: "our fence counters", run: fences, directions: ONCE, needs_newer: false },
+    Scenario { title: "a fair lock's keys", run: fair, directions: ONCE, needs_newer: false },
     Scenario {
         title: "a read-write lock's key",
         run: read_write,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: false,
     },
 ];
 

@@ -12,12 +12,8 @@ use crate::interop::stage::WAKE_UP_LIMIT;
 use crate::interop::stage::check;
 use crate::puppet::boot_ns;
 
-pub(crate) const ALL: &[Scenario] = &[Scenario {
-    title: "latch wake-up",
-    run: wake_up,
-    directions: BOTH_WAYS,
-    needs_short_leases: false,
-}];
+pub(crate) const ALL: &[Scenario] =
+    &[Scenario { title: "latch wake-up", run: wake_up, directions: BOTH_WAYS, needs_newer: false }];
 
 const ROUNDS: usize = 200;
 

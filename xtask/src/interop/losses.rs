@@ -19,27 +19,27 @@ pub(crate) const ALL: &[Scenario] = &[
         title: "fixed lease runs out",
         run: expiry,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: false,
     },
-    Scenario { title: "watchdog", run: watchdog, directions: BOTH_WAYS, needs_short_leases: true },
-    Scenario { title: "force-unlock", run: force, directions: BOTH_WAYS, needs_short_leases: true },
+    Scenario { title: "watchdog", run: watchdog, directions: BOTH_WAYS, needs_newer: true },
+    Scenario { title: "force-unlock", run: force, directions: BOTH_WAYS, needs_newer: true },
     Scenario {
         title: "force-unlock wakes",
         run: force_wakes,
         directions: BOTH_WAYS,
-        needs_short_leases: true,
+        needs_newer: true,
     },
     Scenario {
         title: "killed holder",
         run: killed_holder,
         directions: BOTH_WAYS,
-        needs_short_leases: true,
+        needs_newer: true,
     },
     Scenario {
         title: "killed waiters",
         run: killed_waiters,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: false,
     },
 ];
 

@@ -16,19 +16,19 @@ pub(crate) const ALL: &[Scenario] = &[
         title: "multi-lock: exclusion",
         run: exclusion,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: true,
     },
     Scenario {
         title: "multi-lock: wake-up",
         run: wake_up,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: true,
     },
     Scenario {
         title: "multi-lock: in the opposite order",
         run: opposite,
         directions: BOTH_WAYS,
-        needs_short_leases: true,
+        needs_newer: true,
     },
 ];
 

@@ -23,31 +23,26 @@ pub(crate) const ALL: &[Scenario] = &[
         title: "one permit: exclusion",
         run: exclusion,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: false,
     },
     Scenario {
         title: "three permits: never more at once",
         run: at_once,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: false,
     },
-    Scenario {
-        title: "permits: wake-up",
-        run: wake_up,
-        directions: BOTH_WAYS,
-        needs_short_leases: false,
-    },
+    Scenario { title: "permits: wake-up", run: wake_up, directions: BOTH_WAYS, needs_newer: false },
     Scenario {
         title: "permits: killed holder",
         run: killed_holder,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: false,
     },
     Scenario {
         title: "permits: both count the same",
         run: numbers,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: false,
     },
 ];
 

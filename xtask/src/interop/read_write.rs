@@ -23,19 +23,19 @@ pub(crate) const ALL: &[Scenario] = &[
         title: "read-write exclusion",
         run: exclusion,
         directions: ONCE,
-        needs_short_leases: false,
+        needs_newer: false,
     },
     Scenario {
         title: "read-write wake-up",
         run: wake_up,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: false,
     },
     Scenario {
         title: "all readers wake",
         run: all_readers,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: false,
     },
 ];
 

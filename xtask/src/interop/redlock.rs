@@ -21,31 +21,20 @@ use crate::interop::stage::pass_on;
 use crate::servers;
 use crate::servers::Server;
 
-// The oldest versions have no `org.redisson.RedissonRedLock`, and no short leases either.
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario {
-        title: "Redlock: exclusion",
-        run: exclusion,
-        directions: ONCE,
-        needs_short_leases: true,
-    },
+    Scenario { title: "Redlock: exclusion", run: exclusion, directions: ONCE, needs_newer: true },
     Scenario {
         title: "Redlock: exclusion in the opposite order",
         run: opposite,
         directions: ONCE,
-        needs_short_leases: true,
+        needs_newer: true,
     },
-    Scenario {
-        title: "Redlock: wake-up",
-        run: wake_up,
-        directions: BOTH_WAYS,
-        needs_short_leases: true,
-    },
+    Scenario { title: "Redlock: wake-up", run: wake_up, directions: BOTH_WAYS, needs_newer: true },
     Scenario {
         title: "Redlock: killed holder",
         run: killed_holder,
         directions: BOTH_WAYS,
-        needs_short_leases: true,
+        needs_newer: true,
     },
 ];
 
@@ -87,12 +76,13 @@ impl Three {
         Ok([self.client(stage, langs[0], lease)?, self.client(stage, langs[1], lease)?])
     }
 
-    fn check_free(&mut self, name: &str) -> Result<(), String> {
-        for (at, redis) in self.redis.iter_mut().enumerate() {
-            let exists = redis.exists(name)?;
-            check(!exists, || format!("{name} should be free on server {at}"))?;
-        }
-        Ok(())
+    /// A killed process may have renewed a minority later than the others.
+    fn check_free(&mut self, stage: &mut Stage<'_>, name: &str) -> Result<(), String> {
+        stage.eventually("no server has the lock any more", |_| {
+            let held: Result<Vec<bool>, String> =
+                self.redis.iter_mut().map(|redis| redis.exists(name)).collect();
+            Ok(held?.iter().all(|held| !held))
+        })
     }
 
     /// Until somebody sleeps at one of the servers.
@@ -136,7 +126,7 @@ fn counted(
     let options = format!("{until} {path} work_us=100");
     let sections = counted_by(stage, &mut clients, &name, &options)?;
     check_alone(&sections, &file, until)?;
-    three.check_free(&name)?;
+    three.check_free(stage, &name)?;
     Ok(sections)
 }
 
@@ -153,7 +143,7 @@ fn wake_up(stage: &mut Stage<'_>, holds: Lang, waits: Lang) -> Result<(), String
             .map_err(|reason| format!("round {round}: {reason}"))?;
         times.push(took);
         waiter.unlock(&waiting)?;
-        three.check_free(&name)?;
+        three.check_free(stage, &name)?;
     }
     stage.note(&distribution(times));
     Ok(())
@@ -173,5 +163,5 @@ fn killed_holder(stage: &mut Stage<'_>, holds: Lang, waits: Lang) -> Result<(), 
     stage.note(&format!("{after:?} after the grant, with a lease of {:?}", Lease::SHORT));
     check(after < Lease::SHORT + WAKE_UP_LIMIT, || format!("taken over after {after:?}"))?;
     waiter.unlock(&waiting)?;
-    three.check_free(&name)
+    three.check_free(stage, &name)
 }

@@ -26,8 +26,9 @@ pub(crate) struct Scenario {
     pub(crate) title: &'static str,
     pub(crate) run: fn(&mut Stage<'_>, Lang, Lang) -> Result<(), String>,
     pub(crate) directions: &'static [Direction],
-    /// Watched leases of 30 s would be too long for it.
-    pub(crate) needs_short_leases: bool,
+    /// Not for the oldest versions: their watched leases are 30 s, which is too long for it, or they
+    /// do not have the kind.
+    pub(crate) needs_newer: bool,
 }
 
 impl Scenario {

@@ -12,19 +12,14 @@ use crate::interop::stage::pass_on;
 use crate::puppet::boot_ns;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario {
-        title: "nested holds",
-        run: nested,
-        directions: BOTH_WAYS,
-        needs_short_leases: false,
-    },
+    Scenario { title: "nested holds", run: nested, directions: BOTH_WAYS, needs_newer: false },
     Scenario {
         title: "wait timeout",
         run: wait_timeout,
         directions: BOTH_WAYS,
-        needs_short_leases: false,
+        needs_newer: false,
     },
-    Scenario { title: "names", run: names, directions: BOTH_WAYS, needs_short_leases: false },
+    Scenario { title: "names", run: names, directions: BOTH_WAYS, needs_newer: false },
 ];
 
 /// Braces, colons, what is not ASCII, what wants quoting.

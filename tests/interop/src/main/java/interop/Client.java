@@ -150,7 +150,7 @@ final class Client {
         String kind = options.getOrDefault("kind", "plain");
         if (kind.equals("multi")) {
             RLock[] members = Arrays.stream(name.split(",")).map(redisson::getLock).toArray(RLock[]::new);
-            return Lockable.of(redisson.getMultiLock(members), () -> members[0].getHoldCount());
+            return Lockable.of(joined("RedissonMultiLock", members), () -> members[0].getHoldCount());
         }
         if (all.size() > 1 && kind.equals("plain")) {
             return majority(name);
@@ -165,15 +165,18 @@ final class Client {
         return Lockable.of(semaphore);
     }
 
-    /** In another package before 3.2. */
     private Lockable majority(String name) throws Failure {
         RLock[] members = all.stream().map(client -> client.getLock(name)).toArray(RLock[]::new);
+        RLock lock = joined("RedissonRedLock", members);
+        return Lockable.of(lock, () -> (int) Arrays.stream(members).filter(RLock::isHeldByCurrentThread).count());
+    }
+
+    /** A lock of several. Before 3.2 its class was in another package. */
+    private static RLock joined(String type, RLock[] members) throws Failure {
         try {
-            Class<?> redLock = Class.forName("org.redisson.RedissonRedLock");
-            RLock lock = (RLock) redLock.getConstructor(RLock[].class).newInstance((Object) members);
-            return Lockable.of(lock, () -> (int) Arrays.stream(members).filter(RLock::isHeldByCurrentThread).count());
+            return (RLock) Class.forName("org.redisson." + type).getConstructor(RLock[].class).newInstance((Object) members);
         } catch (ReflectiveOperationException error) {
-            throw new Failure("bad_command", "this version of Redisson has no RedissonRedLock");
+            throw new Failure("bad_command", "this version of Redisson has no " + type);
         }
     }
 
