@@ -24,6 +24,7 @@ mod run;
 mod store;
 mod support;
 mod timeline;
+mod votes;
 mod watch;
 mod wire;
 mod worker;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         },
         Some((first, rest)) if first == "waiter" => crowd::waiter(rest).map(|()| true),
         Some((first, rest)) if first == "fair-order" => crowd::run(rest),
+        Some((first, rest)) if first == "redlock-votes" => votes::run(rest),
         _ => run::run(&words),
     };
     match done {

@@ -64,6 +64,9 @@ cargo xtask <command>
                            --bug NAME: with a rule broken, as `seeded` does, which it must find
   fair-order [OPTION…]     grants of one fair lock to processes that are killed and frozen, and whether they go by
                            ticket. --grants N (100000), --seed N
+  redlock-votes [--starts N]
+                           five clients of a Redlock that start at the same moment, over three and over five servers:
+                           how soon each is granted (10000 starts, 45 minutes)
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
   api [--write]            what the library offers, an item a line, held against docs/public-api.txt
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         ["chaos", options @ ..] => chaos::run(options),
         ["chaos-redlock", options @ ..] => chaos::run(&[&["--on", "redlock"], options].concat()),
         ["fair-order", options @ ..] => chaos::run(&[&["fair-order"], options].concat()),
+        ["redlock-votes", options @ ..] => chaos::run(&[&["redlock-votes"], options].concat()),
         ["interop", options @ ..] => interop::run(options),
         ["reliability", options @ ..] => reliability::run(options),
         ["random-scripts", options @ ..] => proof::random_scripts(options),
