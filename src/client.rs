@@ -158,8 +158,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`reentrant_lock`](Self::reentrant_lock). [`Error::InvalidOption`] in the profile
-    /// [`Redisson`](crate::WireProfile::Redisson), which has no fair lock.
+    /// As [`reentrant_lock`](Self::reentrant_lock).
     pub fn fair_lock(&self, name: impl AsRef<str>) -> Result<FairLock> {
         Ok(FairLock::new(self.fair_lock_of(name.as_ref())?))
     }
@@ -402,7 +401,8 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the check. The keys under its own name are gone after 12 s.
+    /// Dropping the future ends the check. The keys under its own name are gone after 12 s; in the
+    /// profile [`Redisson`](crate::WireProfile::Redisson) a queue of one place may stay.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {

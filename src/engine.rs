@@ -378,7 +378,8 @@ impl Engine {
         // Where there are waiters it has been spelled out.
         let known = name_id.and_then(|id| self.queues.listener_of(id));
         let profile = self.cx.config.profile;
-        let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
+        let channel =
+            known.map_or_else(|| name.channel(profile), |name| name.channel(&self.cx.config));
         Announce::on(channel, name, profile, self.cx.is_sharded())
     }
 

@@ -33,6 +33,7 @@ mod calls;
 pub(crate) mod command;
 pub(crate) mod conflict;
 pub(crate) mod fair;
+pub(crate) mod fair_queue;
 pub(crate) mod latch;
 pub(crate) mod operation;
 #[cfg(all(test, repository))]
@@ -46,6 +47,8 @@ mod script_tests;
 pub(crate) mod semaphore;
 pub(crate) mod share;
 pub(crate) mod sight;
+
+use std::sync::Arc;
 
 use crate::backend::Script;
 use crate::base::kind::Kind;
@@ -77,6 +80,7 @@ impl Kind {
         match self {
             Self::Reentrant => Some(&reentrant::SCRIPTS),
             Self::Fair => Some(&fair::SCRIPTS),
+            Self::FairQueue => Some(&fair_queue::SCRIPTS),
             Self::CountDownLatch | Self::ReadWrite => None,
             Self::Semaphore | Self::PermitExpirable => None,
             #[cfg(all(test, repository))]
@@ -89,7 +93,7 @@ impl Kind {
     pub(crate) fn admits(self, beside: Share, wanted: Share) -> bool {
         let taken = beside.plus(self.taken_by(wanted));
         match self {
-            Self::Reentrant | Self::Fair => taken.exclusive <= 1,
+            Self::Reentrant | Self::Fair | Self::FairQueue => taken.exclusive <= 1,
             Self::CountDownLatch => false,
             Self::ReadWrite => taken.exclusive == 0 || (taken.exclusive == 1 && taken.shared == 0),
             // Somebody may have set another number: only the server knows.
@@ -103,7 +107,9 @@ impl Kind {
     pub(crate) fn taken_by(self, share: Share) -> Share {
         match self {
             // One place, however often its owner has it.
-            Self::Reentrant | Self::Fair => Share::exclusive(share.exclusive.min(1)),
+            Self::Reentrant | Self::Fair | Self::FairQueue => {
+                Share::exclusive(share.exclusive.min(1))
+            }
             Self::CountDownLatch => Share::NOTHING,
             Self::ReadWrite if share.exclusive > 0 => Share::ONE,
             Self::ReadWrite => Share { exclusive: 0, shared: share.shared.min(1) },
@@ -117,7 +123,7 @@ impl Kind {
     pub(crate) fn hands_off(self) -> bool {
         match self {
             Self::Reentrant => true,
-            Self::Fair | Self::CountDownLatch | Self::ReadWrite => false,
+            Self::Fair | Self::FairQueue | Self::CountDownLatch | Self::ReadWrite => false,
             Self::Semaphore | Self::PermitExpirable => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
@@ -128,7 +134,8 @@ impl Kind {
     pub(crate) fn has_line(self, profile: WireProfile) -> bool {
         match self {
             Self::Reentrant | Self::Fair | Self::ReadWrite | Self::Semaphore => profile.has_lines(),
-            Self::CountDownLatch | Self::PermitExpirable => false,
+            // Redisson's queue is none: who waits is not told of others, and has no ticket.
+            Self::CountDownLatch | Self::PermitExpirable | Self::FairQueue => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
@@ -138,11 +145,18 @@ impl Kind {
     /// a client tries at a time.
     pub(crate) fn waits_per_owner(self) -> bool {
         match self {
-            Self::Fair | Self::ReadWrite | Self::Semaphore | Self::PermitExpirable => true,
+            Self::Fair | Self::FairQueue | Self::ReadWrite => true,
+            Self::Semaphore | Self::PermitExpirable => true,
             Self::Reentrant | Self::CountDownLatch => false,
             #[cfg(all(test, repository))]
             Self::Pair => false,
         }
+    }
+
+    /// Whether each of those who wait has a channel of its own, on which it alone is told that it is
+    /// next. Its place in the queue of the server has the name of that channel.
+    pub(crate) fn has_channel_per_waiter(self) -> bool {
+        self == Self::FairQueue
     }
 
     /// Whether it keeps, beside the line, which clients let a reservation run out. Where the line's key
@@ -163,13 +177,13 @@ impl Kind {
         self == Self::Fair
     }
 
-    /// The kind that has the same keys and is another in this client: their waiters would not see each
-    /// other.
-    pub(crate) fn shares_keys_with(self) -> Option<Self> {
+    /// The kinds that have the same keys and are others in this client: their waiters would not see
+    /// each other.
+    pub(crate) fn shares_keys_with(self) -> &'static [Self] {
         match self {
-            Self::Reentrant => Some(Self::Fair),
-            Self::Fair => Some(Self::Reentrant),
-            _ => None,
+            Self::Reentrant => &[Self::Fair, Self::FairQueue],
+            Self::Fair | Self::FairQueue => &[Self::Reentrant],
+            _ => &[],
         }
     }
 
@@ -230,7 +244,7 @@ impl Kind {
     /// How many fields the hash of its key has at most; a hold may have more than one.
     pub(crate) fn most_fields(self) -> i64 {
         match self {
-            Self::Reentrant | Self::Fair => 1,
+            Self::Reentrant | Self::Fair | Self::FairQueue => 1,
             Self::CountDownLatch => 2,
             Self::ReadWrite => i64::MAX,
             // What kind it is, and the number.
@@ -240,6 +254,19 @@ impl Kind {
             #[cfg(all(test, repository))]
             Self::Pair => 4,
         }
+    }
+}
+
+/// The channel on which the waiter with this number of this client is told that it is its turn.
+pub(crate) fn channel_of_waiter(
+    name: &LockName,
+    profile: WireProfile,
+    client: &str,
+    number: u64,
+) -> Arc<str> {
+    match name.kind().has_channel_per_waiter() {
+        true => fair_queue::channel_of_waiter(name, client, number),
+        false => name.channel(profile),
     }
 }
 

@@ -134,8 +134,8 @@
 //! keeps, and are served in its order; a client whose turn it is may serve several of its waiters,
 //! at most 17 and for some 50 ms. With a [`FairLock`], an [`RwLock`] and a [`Semaphore`] every owner
 //! that waits has a place of its own in that line. See [waiting](docs::waiting). The profile
-//! [`Redisson`](WireProfile::Redisson) has no line: there is no fair lock in it, and its other locks
-//! are served in no order between clients.
+//! [`Redisson`](WireProfile::Redisson) has no line: a fair lock has Redisson's queue there, and all
+//! other locks are served in no order between clients.
 //!
 //! # What you get, and what no lease lock can give
 //!

@@ -8,6 +8,8 @@ pub(crate) enum Kind {
     Reentrant,
     /// The same key, but every waiter has a place of its own in the line.
     Fair,
+    /// The same, as Redisson's `RedissonFairLock` keeps it.
+    FairQueue,
     /// It is not held: whoever waits for it only learns that its count is 0.
     CountDownLatch,
     /// Any number of readers, or one writer.

@@ -20,6 +20,9 @@ pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
 /// The beginning of the key of those in line that were heard of.
 pub(crate) const HEARD_PREFIX: &str = "redisson_lock_heard";
 pub(crate) const MARKS_PREFIX: &str = "redisson_lock_marks";
+/// The beginning of the keys that Redisson's fair locks have beside the lock.
+pub(crate) const QUEUE_PREFIX: &str = "redisson_lock_queue:";
+pub(crate) const DEADLINES_PREFIX: &str = "redisson_lock_timeout:";
 /// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
 /// so.
 const RESERVED: [&str; 5] =
@@ -145,6 +148,16 @@ impl LockName {
     /// The permits of a semaphore of this name.
     pub(crate) fn permits_key(&self) -> String {
         self.beside_it("", ":timeout")
+    }
+
+    /// The queue of a fair lock of this name, as Redisson has it.
+    pub(crate) fn queue_key(&self) -> String {
+        self.beside_it(QUEUE_PREFIX, "")
+    }
+
+    /// Until when each place in that queue counts.
+    pub(crate) fn deadlines_key(&self) -> String {
+        self.beside_it(DEADLINES_PREFIX, "")
     }
 
     /// The waiters of a semaphore of this name that were heard of lately.
@@ -285,8 +298,8 @@ pub enum WireProfile {
     #[default]
     Native,
     /// Together with Redisson 3.2 and later. There is no line: a release tells all who wait, on the
-    /// channel `redisson_lock__channel:{name}`, and the fastest gets the lock. See
-    /// [the page on Redisson](crate::docs::redisson#fairness).
+    /// channel `redisson_lock__channel:{name}`, and the fastest gets the lock. Only a fair lock has a
+    /// queue, that of Redisson. See [the page on Redisson](crate::docs::redisson#fairness).
     Redisson,
 }
 
@@ -308,6 +321,14 @@ impl WireProfile {
         match self {
             Self::Native => Kind::Semaphore,
             Self::Redisson => Kind::PermitExpirable,
+        }
+    }
+
+    /// What a fair lock is.
+    pub(crate) fn fair_lock(self) -> Kind {
+        match self {
+            Self::Native => Kind::Fair,
+            Self::Redisson => Kind::FairQueue,
         }
     }
 
@@ -520,6 +541,17 @@ mod tests {
             let mut words = "before ".to_owned();
             name.add_line_key(&mut words);
             assert_eq!(words, format!("before {line}"));
+        }
+    }
+
+    #[test]
+    fn queues_are_spelled_as_redisson_does_it() {
+        for (text, after) in [("orders:42", "{orders:42}"), ("{a}b", "{a}b"), ("a{b}c", "a{b}c")] {
+            let name = LockName::new(text).unwrap();
+            let (queue, deadlines) = (name.queue_key(), name.deadlines_key());
+            assert_eq!(queue, format!("redisson_lock_queue:{after}"));
+            assert_eq!(deadlines, format!("redisson_lock_timeout:{after}"));
+            assert_eq!((slot_of(&queue), slot_of(&deadlines)), (name.slot(), name.slot()));
         }
     }
 

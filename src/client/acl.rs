@@ -5,10 +5,12 @@ use std::fmt;
 
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::name::DEADLINES_PREFIX;
 use crate::base::name::HEARD_PREFIX;
 use crate::base::name::LINE_PREFIX;
 use crate::base::name::LockName;
 use crate::base::name::MARKS_PREFIX;
+use crate::base::name::QUEUE_PREFIX;
 use crate::base::name::WireProfile;
 use crate::base::name::latch_channel_around;
 use crate::settings::config::Sharding;
@@ -43,6 +45,9 @@ const COMMANDS: &[&str] = &[
 pub(super) const ON_LINE: [&str; 5] = ["zadd", "zrem", "zscore", "zrange", "zcount"];
 /// What scripts call on the marks of a fair lock.
 pub(super) const ON_MARKS: [&str; 3] = ["sismember", "sadd", "srem"];
+/// What scripts call on the two keys of a queue of Redisson.
+pub(super) const ON_QUEUE: [&str; 4] = ["lrange", "lpop", "rpush", "lrem"];
+pub(super) const ON_DEADLINES: [&str; 4] = ["zadd", "zrem", "zscore", "zincrby"];
 /// What scripts call on latches beside that.
 const ON_LATCH: [&str; 3] = ["hmget", "hincrby", "del"];
 const ON_LATCH_OF_REDISSON: [&str; 2] = ["decr", "del"];
@@ -262,8 +267,10 @@ impl RequiredAcl {
         if self.semaphores && self.profile.has_lines() {
             keys.extend(self.patterns.iter().flat_map(Pattern::heard));
         }
-        if self.fair_locks && self.profile.has_lines() {
-            keys.extend(self.patterns.iter().flat_map(Pattern::marks));
+        match self.profile {
+            _ if !self.fair_locks => {}
+            WireProfile::Native => keys.extend(self.patterns.iter().flat_map(Pattern::marks)),
+            WireProfile::Redisson => keys.extend(self.patterns.iter().flat_map(Pattern::queues)),
         }
         if self.rw_locks {
             keys.extend(self.patterns.iter().flat_map(Pattern::readers));
@@ -275,6 +282,11 @@ impl RequiredAcl {
         let mut channels: BTreeSet<String> =
             self.patterns.iter().flat_map(|pattern| pattern.channels(self.profile)).collect();
         channels.insert("redisson_lock__client:*".to_owned());
+        if self.fair_locks && self.profile == WireProfile::Redisson {
+            let of_names = self.patterns.iter().flat_map(|pattern| pattern.channels(self.profile));
+            // Each of those who wait has one.
+            channels.extend(of_names.map(|channel| format!("{channel}:*")));
+        }
         if self.latches {
             let channel = |pattern: &Pattern| latch_channel_around(&pattern.to_string());
             channels.extend(self.patterns.iter().map(channel));
@@ -304,8 +316,13 @@ impl RequiredAcl {
             WireProfile::Native => commands.extend(ON_SEMAPHORE),
             WireProfile::Redisson => commands.extend(ON_SEMAPHORE_OF_REDISSON),
         }
-        if self.fair_locks && self.profile.has_lines() {
-            commands.extend(ON_MARKS);
+        match self.profile {
+            _ if !self.fair_locks => {}
+            WireProfile::Native => commands.extend(ON_MARKS),
+            WireProfile::Redisson => {
+                commands.extend(ON_QUEUE);
+                commands.extend(ON_DEADLINES);
+            }
         }
         if self.rw_locks {
             commands.extend(ON_RW_LOCK);
@@ -447,6 +464,12 @@ impl Pattern {
     /// The clients that let a reservation of these names run out.
     fn marks(&self) -> Vec<String> {
         self.spelled(&format!("{MARKS_PREFIX}__{{{self}}}"), &format!("{MARKS_PREFIX}:"))
+    }
+
+    /// The queues of fair locks of these names, as Redisson has them, and their deadlines.
+    fn queues(&self) -> Vec<String> {
+        let of = |prefix: &str| self.spelled(&format!("{prefix}{{{self}}}"), prefix);
+        [of(QUEUE_PREFIX), of(DEADLINES_PREFIX)].concat()
     }
 
     /// Where the outcomes of operations on these names are kept.

@@ -328,9 +328,9 @@ impl Engine {
     /// The last waiter of a name has left. Its place in the line is given up once no attempt is on
     /// the wire.
     pub(super) fn leave_line(&mut self, name_id: u64) {
+        let has_place = self.queues.names.get(&name_id).is_some_and(NameRecord::has_place);
+        let mut place = self.ends_place(name_id).filter(|_| has_place);
         while let Some(id) = self.attempted_hold(name_id) {
-            let has_place =
-                self.queues.names.get(&name_id).is_some_and(|name| name.contest().standing.again);
             if !has_place || seeded!(LastWaiterLeaves) {
                 self.drop_hold(id);
                 continue;
@@ -339,11 +339,35 @@ impl Engine {
             if let Some(hold) = self.holds.get_mut(&id) {
                 hold.key_end = Moment::ZERO;
             }
+            place = None;
             self.bury(id, ServerTime(0));
+        }
+        if let Some(lock) = place {
+            // No hold id has it, since its last attempt had no answer.
+            let id = self.cx.fresh_id();
+            self.remember_dead(id, name_id, lock, Share::ONE, ServerTime(0), Moment::ZERO);
+            self.send_cleanup(id);
         }
         if let Some(contest) = self.queues.known_contest(name_id) {
             self.dead_ids.end_role(contest);
         }
+    }
+
+    /// Where the place belongs to a waiter, and not to a hold id: it ends, so that the removal of what
+    /// its hold ids have left removes it too. The lock, if it is of such a kind.
+    fn ends_place(&mut self, name_id: u64) -> Option<LockName> {
+        let name = self.queues.names.get_mut(&name_id)?;
+        let lock = Some(&name.lock).filter(|lock| lock.kind().has_channel_per_waiter()).cloned()?;
+        if let Some(contest) = name.known_contest() {
+            contest.standing.end_role();
+        }
+        Some(lock)
+    }
+
+    /// Whether the place of a waiter is in use, or may be when the attempt on the wire is executed.
+    pub(super) fn has_role(&self, name_id: u64) -> bool {
+        let name = self.queues.names.get(&name_id);
+        name.is_some_and(|name| name.has_place() || self.attempt_in_flight(name_id))
     }
 
     /// Each waiter has a place of its own: who has asked since an attempt was sent does not go on
@@ -501,6 +525,10 @@ impl Engine {
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
             Outcome::Unknown(failure) => {
+                if kind.has_channel_per_waiter() && taker.is_some() {
+                    // It may have taken its place, which the next attempt goes on with.
+                    self.queues.takes_place(name_id);
+                }
                 self.bury(id, answered.not_after);
                 if seeded!(TicketOutlivesUnknown) {
                     self.leave_line(name_id);
@@ -508,7 +536,8 @@ impl Engine {
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
         }
-        if taker.is_none() && kind.undo_tells_ticket() {
+        let has_own_place = kind.undo_tells_ticket() || kind.has_channel_per_waiter();
+        if taker.is_none() && has_own_place {
             self.leave_place_of_another(name_id, sent);
         }
     }
@@ -717,6 +746,11 @@ impl Engine {
             return;
         };
         self.want_lock_channel(name_id);
+        let has_no_place = self.queues.names.get(&name_id).is_some_and(|name| !name.has_place());
+        if lock.kind().has_channel_per_waiter() && has_no_place {
+            // A `try_lock` was refused. Nobody tells those who wait as long as they have no place.
+            self.queues.wake(name_id);
+        }
         let Some(waiter) = self.queues.waiters.get_mut(&contender) else { return };
         if !std::mem::replace(&mut waiter.waited, true) {
             add(&self.cx.counters.waits, 1);

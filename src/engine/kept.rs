@@ -230,6 +230,10 @@ impl Engine {
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.dead_ids.get(id).is_some();
+                if undo && lock.kind().has_channel_per_waiter() && self.has_role(name_id) {
+                    // Its waiter stays in its place.
+                    announce.channel = lock.channel(self.cx.config.profile);
+                }
                 Some(Command::Release { name, field, share: Share::NOTHING, announce, undo })
             }
             RemainingTime::Until(free_at, most) => {

@@ -302,7 +302,7 @@ impl Engine {
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         // The channel is remembered in the record of the contest for as long as it is subscribed.
         name.contest_mut();
-        let channel = name.channel(self.cx.config.profile);
+        let channel = name.channel(&self.cx.config);
         self.cx.timers.clear(TimerKey::Linger(name_id));
         self.subscriptions.want(&mut self.cx, &channel, Listener::Name(name_id));
     }

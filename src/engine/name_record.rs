@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
-use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
@@ -20,6 +19,8 @@ use crate::engine::standing::Standing;
 use crate::engine::wait_queue::WaitQueue;
 use crate::engine::waiter::Trouble;
 use crate::engine::waiter::Waiter;
+use crate::kinds::channel_of_waiter;
+use crate::settings::config::Config;
 
 /// Why the contender tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,8 +199,8 @@ impl NameRecord {
     }
 
     /// The channel of its wake-ups.
-    pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
-        let spelled = || self.lock.channel(profile);
+    pub(crate) fn channel(&self, config: &Config) -> Arc<str> {
+        let spelled = || channel_of_waiter(&self.lock, config.profile, &config.client_id, self.id);
         self.contest
             .as_ref()
             .map_or_else(spelled, |known| Arc::clone(known.channel.get_or_init(spelled)))
@@ -273,6 +274,11 @@ impl NameRecord {
 
     pub(crate) fn has_waiters(&self) -> bool {
         !self.contest().queue.is_empty()
+    }
+
+    /// Whether the contender was told to wait since the last grant.
+    pub(crate) fn has_place(&self) -> bool {
+        self.contest().standing.again
     }
 
     pub(crate) fn has_owner(&self, owner: OwnerKey) -> bool {

@@ -49,14 +49,15 @@ impl NameTable {
 
     /// Whether the name is in use with another kind that has the same keys.
     pub(crate) fn has_twin(&self, lock: &LockName) -> bool {
-        let Some(kind) = lock.kind().shares_keys_with() else { return false };
-        if kind.waits_per_owner() {
-            // Mostly there is no such name at all.
-            return !self.per_owner.is_empty()
-                && self.per_owner.contains_key(&lock.clone().of_kind(kind));
-        }
-        let twin = self.find(&lock.clone().of_kind(kind));
-        twin.is_some_and(|name| name.hold.is_some() || name.has_waiters())
+        lock.kind().shares_keys_with().iter().any(|&kind| {
+            if kind.waits_per_owner() {
+                // Mostly there is no such name at all.
+                return !self.per_owner.is_empty()
+                    && self.per_owner.contains_key(&lock.clone().of_kind(kind));
+            }
+            let twin = self.find(&lock.clone().of_kind(kind));
+            twin.is_some_and(|name| name.hold.is_some() || name.has_waiters())
+        })
     }
 
     fn hash(&self, lock: &LockName, owner: Option<OwnerKey>) -> u64 {
@@ -66,7 +67,7 @@ impl NameTable {
     /// Adds a name that is not in use.
     pub(crate) fn add(&mut self, name: NameRecord) {
         let (hash, id) = (self.hash(&name.lock, name.owner), name.id);
-        if name.owner.is_some() && name.lock.kind().shares_keys_with().is_some() {
+        if name.owner.is_some() && !name.lock.kind().shares_keys_with().is_empty() {
             *self.per_owner.entry(name.lock.clone()).or_default() += 1;
         }
         self.records.insert(Box::new(name));

@@ -55,6 +55,13 @@ impl Queues {
         self.names.get_mut(&name)?.known_contest()
     }
 
+    /// Its contender may have a place, which has no ticket.
+    pub(super) fn takes_place(&mut self, name_id: u64) {
+        if let Some(contest) = self.known_contest(name_id) {
+            contest.standing.knows(1);
+        }
+    }
+
     pub(super) fn wake(&mut self, name_id: u64) {
         if let Some(name) = self.names.get_mut(&name_id) {
             name.wake();
@@ -112,14 +119,24 @@ impl Queues {
         })
     }
 
-    /// The record that listens to the channel for this one: itself, unless each owner waits for itself.
+    /// The record that listens to the channel for this one: itself, unless each owner waits for itself
+    /// and they have one channel.
     pub(super) fn listener_of(&self, name_id: u64) -> Option<&NameRecord> {
+        let name = self.names.get(&name_id)?;
+        match name.lock.kind().has_channel_per_waiter() {
+            true => Some(name),
+            false => self.shared_record_of(name_id),
+        }
+    }
+
+    /// The record that all owners share, which knows who waits.
+    pub(super) fn shared_record_of(&self, name_id: u64) -> Option<&NameRecord> {
         let name = self.names.get(&name_id)?;
         if name.owner.is_none() { Some(name) } else { self.names.find(&name.lock) }
     }
 
-    /// Has the record that listens to the channel do so for this one, too. Returns its id, and
-    /// whether it had not done so before.
+    /// Has the record that all owners share know that this one waits; mostly, it listens to the channel
+    /// for it. Returns the id of the one that listens, and whether it had not done so before.
     pub(super) fn listen_for(&mut self, cx: &mut Context, name_id: u64) -> (u64, bool) {
         let Some(name) = self.names.get(&name_id) else { return (name_id, false) };
         if name.owner.is_none() {
@@ -129,6 +146,9 @@ impl Queues {
         let id = self.record(cx, &lock, None);
         let listener = self.names.get_mut(&id);
         let is_new = listener.is_some_and(|it| it.contest_mut().listens_for.insert(name_id));
+        if lock.kind().has_channel_per_waiter() {
+            return (name_id, false);
+        }
         (id, is_new)
     }
 
@@ -147,7 +167,7 @@ impl Queues {
     /// The records that a listener wakes.
     pub(super) fn listening(&self, listener: u64) -> SmallVec<[u64; 1]> {
         match self.names.get(&listener) {
-            Some(name) if name.lock.kind().waits_per_owner() => {
+            Some(name) if name.owner.is_none() && name.lock.kind().waits_per_owner() => {
                 name.contest().listens_for.iter().copied().collect()
             }
             _ => SmallVec::from([listener]),

@@ -362,11 +362,12 @@ impl Engine {
         Some(lock)
     }
 
-    /// The lock was passed on. Without a line this client pauses once, so that others can take it.
+    /// The lock was passed on. Where that was told to all who wait, this client pauses once, so that
+    /// others can take it.
     fn note_published(&mut self, name_id: u64, receivers: Option<u64>) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let has_line = self.cx.has_line(&name.lock);
-        let pause = if has_line { None } else { self.pause_after_release(name, receivers) };
+        let has_next = self.cx.has_line(&name.lock) || name.lock.kind().has_channel_per_waiter();
+        let pause = if has_next { None } else { self.pause_after_release(name, receivers) };
         let (now, pauses) = (self.cx.now, pause.is_some());
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.others_had_their_turn(now);
@@ -402,7 +403,7 @@ impl Engine {
         let listener = self.queues.listener_of(name.id);
         let channel = listener.and_then(NameRecord::known_channel).or_else(|| {
             let somebody = receivers.is_some_and(|count| count > 0);
-            somebody.then(|| name.channel(self.cx.config.profile))
+            somebody.then(|| name.channel(&self.cx.config))
         });
         channel.is_some_and(|channel| self.subscriptions.is_confirmed(&channel))
     }

@@ -186,7 +186,7 @@ impl Engine {
             let error = self.wait_failed(&waiter);
             return self.cx.fail(request, error);
         }
-        let waiters = self.queues.listener_of(name_id).map_or(0, NameRecord::len);
+        let waiters = self.queues.shared_record_of(name_id).map_or(0, NameRecord::len);
         if waiters >= self.cx.config.max_waiters && !seeded!(QueueIsBounded) {
             let (name, limit) = (name.lock.to_string(), self.cx.config.max_waiters);
             return self.cx.fail(request, Error::TooManyWaiters { name, limit });

@@ -11,6 +11,7 @@ mod details;
 mod drops;
 mod ends;
 mod fair;
+mod fair_queue;
 mod hand_off;
 mod kept;
 mod limits;

@@ -16,6 +16,7 @@ use crate::base::name::WireProfile;
 use crate::kinds::calls::call;
 use crate::kinds::calls::with_line;
 use crate::kinds::calls::with_renewals;
+use crate::kinds::fair_queue;
 use crate::kinds::latch;
 use crate::kinds::of_all;
 use crate::kinds::operation::Operation;
@@ -221,7 +222,8 @@ fn locks_and_lines(holds: &[ReleaseItem]) -> Words {
 /// What becomes of a freed lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announce {
-    /// Where it is announced.
+    /// Where it is announced. Where each waiter has a channel of its own, it is that of the one whose
+    /// command this is.
     pub(crate) channel: Arc<str>,
     pub(crate) sharded: bool,
     /// It goes to the first in line, whose key is named.
@@ -246,7 +248,7 @@ impl Announce {
         Self { channel, sharded, line: name.kind().has_line(profile), alone: false }
     }
 
-    fn verb(&self) -> &'static str {
+    pub(super) fn verb(&self) -> &'static str {
         if self.sharded { "SPUBLISH" } else { "PUBLISH" }
     }
 
@@ -295,6 +297,7 @@ impl Command {
             Some(Kind::ReadWrite) => read_write::calls::of(self),
             Some(Kind::Semaphore) => semaphore::calls::of(self),
             Some(Kind::PermitExpirable) => permit_expirable::calls::of(self),
+            Some(Kind::FairQueue) => fair_queue::calls::of(self).or_else(|| self.usual_call()),
             _ => self.usual_call(),
         };
         // No kind gets commands that it has no scripts for.

@@ -22,6 +22,10 @@ const BROKEN_LINE: &str = "the key of its line has a value that is not a sorted 
 /// The only one in the permits of a semaphore.
 const BROKEN_PERMITS: &str = "the key of its permits has a value that is not a sorted set";
 
+/// The only one of the queue of a fair lock, as Redisson writes it.
+const BROKEN_QUEUE: &str = "the key of its queue has a value that is not a list, or the other one has one that is not a \
+     sorted set";
+
 /// The only one of a key that is to have a number of permits, as Redisson writes it.
 const NO_NUMBER: &str = "a value that is not a whole number, which a semaphore of Redisson is";
 
@@ -31,6 +35,7 @@ pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
         BROKEN_FENCE => format!("{found}, {}", name.fence_key()),
         BROKEN_LINE => format!("{found}, {}", name.line_key()),
         BROKEN_PERMITS => format!("{found}, {}", name.permits_key()),
+        BROKEN_QUEUE => format!("{found}: {}, {}", name.queue_key(), name.deadlines_key()),
         _ => found.to_owned(),
     }
 }
@@ -51,6 +56,7 @@ pub(crate) fn conflict(what: i64) -> Option<&'static str> {
         12 => "a lock",
         13 => NO_NUMBER,
         14 => "a semaphore of the profile `Native`",
+        15 => BROKEN_QUEUE,
         _ => return None,
     })
 }

@@ -55,6 +55,8 @@ pub(crate) struct Suite {
     /// Whether what this key has for this field or member is a time: its end, in ms on the server's
     /// clock.
     pub(crate) is_end: fn(&str, &str) -> bool,
+    /// Whether such ends are seconds away, and are written in seconds.
+    pub(crate) ends_are_near: bool,
     /// Whether members are in the order of their ends, so that two calls must not be in the same
     /// millisecond.
     pub(crate) orders_ends: bool,
@@ -108,6 +110,7 @@ impl Suite {
         listened: &[("ch", false), ("ch", true), ("client", false)],
         keys: text::keys_of_rows,
         is_end: |_, _| false,
+        ends_are_near: false,
         orders_ends: false,
         endless: false,
         valid: |fields, _| fields.to_vec(),

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::Error;
 use crate::base::error::Result;
-use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::driver::Shared;
 use crate::kinds::share::Share;
@@ -57,8 +55,15 @@ use std::sync::Arc;
 /// three scripts (four, if the channel was not subscribed yet), one more than a reentrant lock needs
 /// between waiters of one client. While they wait, one client sends one script in 5 s.
 ///
-/// There is no fair lock in the profile [`Redisson`](crate::WireProfile::Redisson):
-/// [`LockClient::fair_lock`](crate::LockClient::fair_lock) returns an error there.
+/// # In the profile `Redisson`
+///
+/// It is the lock of Redisson's `getFairLock`: its waiters and those of Java stand in one queue, and
+/// are served in its order. What is weaker there, and why, says
+/// [the page on Redisson](crate::docs::redisson#fair-locks): a dead caller in front keeps the lock
+/// from the others for up to 15 s, one of Java for all of its wait; and who waits where Java waits
+/// for more than 5 minutes can lose its place. Beside the lock there are
+/// `redisson_lock_queue:{<name>}`, `redisson_lock_timeout:{<name>}`, and a channel for each owner
+/// that waits.
 ///
 /// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 ///
@@ -86,15 +91,8 @@ impl From<FairLock> for LockMember {
 
 /// The fair lock of this name, for both APIs.
 pub(crate) fn lock_of(name: LockName, shared: &Arc<Shared>) -> Result<Lock> {
-    let name = name.of_kind(Kind::Fair);
-    if !name.kind().has_line(shared.config().profile) {
-        return Err(Error::InvalidOption {
-            option: "profile of a fair lock",
-            given: "redisson".to_owned(),
-            allowed: "native: fair locks of Redisson are not supported".to_owned(),
-        });
-    }
-    Lock::of(name, Share::ONE, shared)
+    let kind = shared.config().profile.fair_lock();
+    Lock::of(name.of_kind(kind), Share::ONE, shared)
 }
 
 impl FairLock {

@@ -5,6 +5,7 @@
 //! may be there at once, and which promises apply to it. What it promises beyond that is checked in
 //! the same file.
 
+mod fair_queue;
 mod pair;
 mod permit_expirable;
 mod read_write;
@@ -159,6 +160,12 @@ pub(super) trait Rules: Sync {
         Duration::ZERO
     }
 
+    /// For how long whoever is next may keep others away although it does not come, without a
+    /// reservation that shows in the key.
+    fn turn_lasts(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// The key in which its holds are, and those that must not be there without it.
     fn keys(&self, name: &LockName) -> Vec<String> {
         vec![name.to_string()]
@@ -192,6 +199,7 @@ pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
         // The latch has no holds.
         Kind::Reentrant | Kind::CountDownLatch => &reentrant::REENTRANT,
         Kind::Fair => &reentrant::FAIR,
+        Kind::FairQueue => &fair_queue::FairQueue,
         Kind::ReadWrite => &read_write::ReadWrite,
         Kind::Pair => &pair::Pair,
         Kind::Semaphore => &semaphore::Semaphore,
@@ -211,6 +219,7 @@ pub(super) const ALL: &[Kind] = &[
     Kind::Semaphore,
     Kind::PermitExpirable,
     Kind::Fair,
+    Kind::FairQueue,
 ];
 
 /// The kind that is called so.

@@ -356,19 +356,19 @@ impl Plan {
         }
     }
 
-    /// One of five has Redisson's profile, and where permits are kept as Redisson does it, all names
-    /// have it.
+    /// One of five has Redisson's profile, and where a kind is kept as Redisson does it, all names have
+    /// it.
     pub(super) fn with_profile(mut self, chance: &mut Chance) -> Self {
-        let permits = WireProfile::Redisson.semaphore();
-        let forced = self.kinds.contains(&permits);
+        let of_redisson = [WireProfile::Redisson.semaphore(), WireProfile::Redisson.fair_lock()];
+        let forced = self.kinds.iter().copied().find(|kind| of_redisson.contains(kind));
         let drawn = chance.permille(200);
-        if forced {
+        if let Some(forced) = forced {
             // Of the others that wait for each owner, only what is native is drawn.
             let others = self.kinds.iter_mut().filter(|kind| kind.waits_per_owner());
-            others.for_each(|kind| *kind = permits);
+            others.for_each(|kind| *kind = forced);
         }
         let native_only = self.kinds.iter().any(|kind| kind.waits_per_owner());
-        self.profile = match forced || drawn && !native_only {
+        self.profile = match forced.is_some() || drawn && !native_only {
             true => WireProfile::Redisson,
             false => WireProfile::Native,
         };

@@ -72,8 +72,14 @@ impl Cut {
     }
 }
 
-const SUBJECTS: [&Subject; 5] =
-    [&calls::LATCH, &calls::SEMAPHORE, &calls::PERMIT_EXPIRABLE, &calls::READ_WRITE, &calls::FAIR];
+const SUBJECTS: [&Subject; 6] = [
+    &calls::LATCH,
+    &calls::SEMAPHORE,
+    &calls::PERMIT_EXPIRABLE,
+    &calls::READ_WRITE,
+    &calls::FAIR,
+    &calls::FAIR_QUEUE,
+];
 
 struct World {
     server: RedisServer,
@@ -360,6 +366,9 @@ cut! {
     a_forced_release_of_permits: Cut::Other(&calls::SEMAPHORE, "force_release_from");
     a_look_at_a_semaphore: Cut::Other(&calls::SEMAPHORE, "available");
     adding_permits: Cut::Other(&calls::SEMAPHORE, "add_permits");
+    an_acquire_of_a_fair_lock_in_redisson: Cut::Other(&calls::FAIR_QUEUE, "lock");
+    a_level_of_a_fair_lock_in_redisson: Cut::Other(&calls::FAIR_QUEUE, "lock once more");
+    a_release_of_a_fair_lock_in_redisson: Cut::Other(&calls::FAIR_QUEUE, "release");
     an_acquire_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "acquire");
     a_release_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "release");
     a_release_that_keeps_permits_in_redisson: Cut::Other(&calls::PERMIT_EXPIRABLE, "release that keeps permits");

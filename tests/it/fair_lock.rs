@@ -1,4 +1,5 @@
-//! The fair lock against a real server: who is granted next, and what it costs.
+//! The fair lock against a real server: who is granted next, and what it costs. What only the profile
+//! `Redisson` has is in `fair_queue.rs`.
 //!
 //! A reservation that nobody picks up in time runs out, and then others may pass. On a busy machine
 //! that can happen to any client, so tests of the order compare only what went without it.
@@ -24,45 +25,59 @@ use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
-const NAME: &str = "orders:42";
+pub(crate) const NAME: &str = "orders:42";
 const LINE: &str = "redisson_lock_line__{orders:42}";
+/// The same in the profile `Redisson`.
+pub(crate) const QUEUE: &str = "redisson_lock_queue:{orders:42}";
 const MARKS: &str = "redisson_lock_marks__{orders:42}";
 /// Within this time everything ends that ends at all.
-const BOUND: Duration = Duration::from_secs(60);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 /// Longer than any pause of a busy machine, so that no command has an unknown outcome.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(15);
 
+const BOTH: [WireProfile; 2] = [WireProfile::Native, WireProfile::Redisson];
+
 async fn client(server: &RedisServer) -> LockClient {
-    builder(&server.url()).command_timeout(COMMAND_TIMEOUT).connect().await.unwrap()
+    client_of(server, WireProfile::Native).await
 }
 
-fn lock_of(client: &LockClient) -> FairLock {
+pub(crate) async fn client_of(server: &RedisServer, profile: WireProfile) -> LockClient {
+    let builder = builder(&server.url()).profile(profile);
+    builder.command_timeout(COMMAND_TIMEOUT).connect().await.unwrap()
+}
+
+pub(crate) fn lock_of(client: &LockClient) -> FairLock {
     client.fair_lock(NAME).unwrap()
 }
 
-async fn held(client: &LockClient) -> Guard {
+pub(crate) async fn held(client: &LockClient) -> Guard {
     timeout(BOUND, Owner::new().scope(lock_of(client).lock())).await.expect("granted").unwrap()
 }
 
-fn waits(client: &LockClient) -> JoinHandle<Guard> {
+pub(crate) fn waits(client: &LockClient) -> JoinHandle<Guard> {
     let lock = lock_of(client);
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-async fn granted(waiter: JoinHandle<Guard>) -> Guard {
+pub(crate) async fn granted(waiter: JoinHandle<Guard>) -> Guard {
     timeout(BOUND, waiter).await.expect("granted").unwrap()
 }
 
-/// The fields that stand in line, in their order.
-fn places(redis: &mut Connection) -> Vec<String> {
-    redis::cmd("ZRANGE").arg(LINE).arg(&["0", "-1"]).query(redis).unwrap()
+/// The fields that stand in line, or the places in the queue, in their order.
+pub(crate) fn places(redis: &mut Connection) -> Vec<String> {
+    let mut all = redis::pipe();
+    for (command, key) in [("ZRANGE", LINE), ("LRANGE", QUEUE)] {
+        all.cmd(command).arg(key).arg(&["0", "-1"]);
+    }
+    let all: [Vec<String>; 2] = all.query(redis).unwrap();
+    all.concat()
 }
 
 fn marks(redis: &mut Connection) -> Vec<String> {
     redis::cmd("SMEMBERS").arg(MARKS).query(redis).unwrap()
 }
 
-async fn so_many_stand_in_line(server: &RedisServer, number: usize) {
+pub(crate) async fn so_many_stand_in_line(server: &RedisServer, number: usize) {
     let mut redis = server.connection();
     settles("they stand in line", move || places(&mut redis).len() == number).await;
 }
@@ -80,12 +95,12 @@ fn ran_out(redis: &mut Connection) -> u64 {
     stat(redis, "stats", "expired_keys:")
 }
 
-fn scripts(redis: &mut Connection) -> u64 {
+pub(crate) fn scripts(redis: &mut Connection) -> u64 {
     stat(redis, "commandstats", "cmdstat_evalsha:calls=")
 }
 
 /// On the server's clock.
-fn now_ms(redis: &mut Connection) -> u64 {
+pub(crate) fn now_ms(redis: &mut Connection) -> u64 {
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(redis).unwrap();
     seconds * 1_000 + micros / 1_000
 }
@@ -99,9 +114,9 @@ struct Order {
 }
 
 impl Order {
-    async fn start() -> Self {
+    async fn start(profile: WireProfile) -> Self {
         let server = RedisServer::start();
-        let holder = client(&server).await;
+        let holder = client_of(&server, profile).await;
         Self { server, holder, granted: Arc::default() }
     }
 
@@ -132,103 +147,114 @@ impl Order {
 /// Whichever clients they belong to, and whoever gives up meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lock_is_granted_in_the_order_of_arrival_over_all_clients() {
-    let world = Order::start().await;
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(client(&world.server).await);
-    }
-    let mut compared = 0;
-    for round in 0..8_usize {
-        let guard = held(&world.holder).await;
-        let mut tasks = Vec::new();
-        for number in 0..12 {
-            tasks.push(world.passes(&clients[(number * number + round) % 3], number));
-            so_many_stand_in_line(&world.server, number + 1).await;
+    for profile in BOTH {
+        let world = Order::start(profile).await;
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(client_of(&world.server, profile).await);
         }
-        let gives_up = [round, 4 + round / 2];
-        let mut came: Vec<usize> = (0..12).collect();
-        came.retain(|number| !gives_up.contains(number));
-        gives_up.iter().for_each(|number| tasks[*number].abort());
-        so_many_stand_in_line(&world.server, came.len()).await;
-        let tasks = tasks.into_iter().enumerate().filter(|(number, _)| came.contains(number));
-        let Some(order) = world.order(guard, tasks.map(|(_, task)| task).collect()).await else {
-            continue;
-        };
-        assert_eq!(order, came, "round {round}");
-        compared += 1;
-    }
-    assert!(compared > 0, "a reservation has run out in every round");
-    for client in &clients {
-        leaves_nothing(&world.server, client).await;
+        let mut compared = 0;
+        for round in 0..8_usize {
+            let guard = held(&world.holder).await;
+            let mut tasks = Vec::new();
+            for number in 0..12 {
+                tasks.push(world.passes(&clients[(number * number + round) % 3], number));
+                so_many_stand_in_line(&world.server, number + 1).await;
+            }
+            let gives_up = [round, 4 + round / 2];
+            let mut came: Vec<usize> = (0..12).collect();
+            came.retain(|number| !gives_up.contains(number));
+            gives_up.iter().for_each(|number| tasks[*number].abort());
+            so_many_stand_in_line(&world.server, came.len()).await;
+            let tasks = tasks.into_iter().enumerate().filter(|(number, _)| came.contains(number));
+            let Some(order) = world.order(guard, tasks.map(|(_, task)| task).collect()).await
+            else {
+                continue;
+            };
+            assert_eq!(order, came, "round {round}");
+            compared += 1;
+        }
+        assert!(compared > 0, "a reservation has run out in every round");
+        for client in &clients {
+            leaves_nothing(&world.server, client).await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn try_lock_neither_overtakes_nor_queues() {
-    let server = RedisServer::start();
-    let mut redis = server.connection();
-    let [ours, theirs] = [client(&server).await, client(&server).await];
-    let once = async |client: &LockClient| Owner::new().scope(lock_of(client).try_lock()).await;
-    let guard = held(&ours).await;
-    assert!(once(&theirs).await.unwrap().is_err(), "somebody holds it");
-    assert!(places(&mut redis).is_empty(), "it takes no place");
-    let waiter = waits(&theirs);
-    so_many_stand_in_line(&server, 1).await;
-    // The lock is free for a moment, and somebody waits.
-    redis::cmd("DEL").arg(NAME).exec(&mut redis).unwrap();
-    assert!(once(&ours).await.unwrap().is_err(), "somebody goes first");
-    granted(waiter).await.unlock().await.unwrap();
-    assert!(guard.unlock().await.is_err(), "its key was deleted");
-    once(&ours).await.unwrap().unwrap().unlock().await.unwrap();
-    leaves_nothing(&server, &ours).await;
+    for profile in BOTH {
+        let server = RedisServer::start();
+        let mut redis = server.connection();
+        let client = async || client_of(&server, profile).await;
+        let [ours, theirs] = [client().await, client().await];
+        let once = async |client: &LockClient| Owner::new().scope(lock_of(client).try_lock()).await;
+        let guard = held(&ours).await;
+        assert!(once(&theirs).await.unwrap().is_err(), "somebody holds it");
+        assert!(places(&mut redis).is_empty(), "it takes no place");
+        let waiter = waits(&theirs);
+        so_many_stand_in_line(&server, 1).await;
+        // The lock is free for a moment, and somebody waits.
+        redis::cmd("DEL").arg(NAME).exec(&mut redis).unwrap();
+        assert!(once(&ours).await.unwrap().is_err(), "somebody goes first");
+        granted(waiter).await.unlock().await.unwrap();
+        assert!(guard.unlock().await.is_err(), "its key was deleted");
+        once(&ours).await.unwrap().unwrap().unlock().await.unwrap();
+        leaves_nothing(&server, &ours).await;
+    }
 }
 
 /// Also if it asks before its place is given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gives_up_and_asks_again_stands_at_the_end() {
-    let server = RedisServer::start();
-    let mut redis = server.connection();
-    let [holder, ours, theirs] =
-        [client(&server).await, client(&server).await, client(&server).await];
-    let guard = held(&holder).await;
-    let (owner, lock) = (Owner::new(), lock_of(&ours));
-    let mut gives_up = Box::pin(owner.scope(lock.lock()));
-    let stands = so_many_stand_in_line(&server, 1);
-    tokio::select! { _ = &mut gives_up => unreachable!("it is held"), () = stands => () }
-    let second = waits(&theirs);
-    so_many_stand_in_line(&server, 2).await;
-    let of_theirs = places(&mut redis)[1].clone();
+    for profile in BOTH {
+        let server = RedisServer::start();
+        let mut redis = server.connection();
+        let client = async || client_of(&server, profile).await;
+        let [holder, ours, theirs] = [client().await, client().await, client().await];
+        let guard = held(&holder).await;
+        let (owner, lock) = (Owner::new(), lock_of(&ours));
+        let mut gives_up = Box::pin(owner.scope(lock.lock()));
+        let stands = so_many_stand_in_line(&server, 1);
+        tokio::select! { _ = &mut gives_up => unreachable!("it is held"), () = stands => () }
+        let second = waits(&theirs);
+        so_many_stand_in_line(&server, 2).await;
+        let of_theirs = places(&mut redis)[1].clone();
 
-    drop(gives_up);
-    let asks_again = tokio::spawn(async move { owner.scope(lock.lock()).await.unwrap() });
-    let mut looks = server.connection();
-    settles("it stands behind the other", move || {
-        let places = places(&mut looks);
-        places.len() == 2 && places[0] == of_theirs
-    })
-    .await;
-    guard.unlock().await.unwrap();
-    let next = granted(second).await;
-    assert!(!asks_again.is_finished());
-    next.unlock().await.unwrap();
-    granted(asks_again).await.unlock().await.unwrap();
-    leaves_nothing(&server, &ours).await;
+        drop(gives_up);
+        let asks_again = tokio::spawn(async move { owner.scope(lock.lock()).await.unwrap() });
+        let mut looks = server.connection();
+        settles("it stands behind the other", move || {
+            let places = places(&mut looks);
+            places.len() == 2 && places[0] == of_theirs
+        })
+        .await;
+        guard.unlock().await.unwrap();
+        let next = granted(second).await;
+        assert!(!asks_again.is_finished());
+        next.unlock().await.unwrap();
+        granted(asks_again).await.unlock().await.unwrap();
+        leaves_nothing(&server, &ours).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_owner_takes_it_again_past_all_who_wait() {
-    let server = RedisServer::start();
-    let [ours, theirs] = [client(&server).await, client(&server).await];
-    let (owner, lock) = (Owner::new(), lock_of(&ours));
-    let outer = owner.scope(lock.lock()).await.unwrap();
-    let waiter = waits(&theirs);
-    so_many_stand_in_line(&server, 1).await;
-    let inner = timeout(BOUND, owner.scope(lock.lock())).await.expect("granted").unwrap();
-    assert_eq!((inner.hold_count(), inner.fencing_token()), (2, outer.fencing_token()));
-    inner.unlock().await.unwrap();
-    outer.unlock().await.unwrap();
-    granted(waiter).await.unlock().await.unwrap();
-    leaves_nothing(&server, &theirs).await;
+    for profile in BOTH {
+        let server = RedisServer::start();
+        let client = async || client_of(&server, profile).await;
+        let [ours, theirs] = [client().await, client().await];
+        let (owner, lock) = (Owner::new(), lock_of(&ours));
+        let outer = owner.scope(lock.lock()).await.unwrap();
+        let waiter = waits(&theirs);
+        so_many_stand_in_line(&server, 1).await;
+        let inner = timeout(BOUND, owner.scope(lock.lock())).await.expect("granted").unwrap();
+        assert_eq!((inner.hold_count(), inner.fencing_token()), (2, outer.fencing_token()));
+        inner.unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+        granted(waiter).await.unlock().await.unwrap();
+        leaves_nothing(&server, &theirs).await;
+    }
 }
 
 /// Its callers wait one behind the other, before all others.
@@ -373,22 +399,24 @@ async fn a_client_with_many_waiters_polls_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_force_unlock_passes_it_on_to_the_next() {
-    let server = RedisServer::start();
-    let [holder, ours, theirs] =
-        [client(&server).await, client(&server).await, client(&server).await];
-    let guard = held(&holder).await;
-    let first = waits(&ours);
-    so_many_stand_in_line(&server, 1).await;
-    let second = waits(&theirs);
-    so_many_stand_in_line(&server, 2).await;
-    assert!(lock_of(&theirs).force_unlock().await.unwrap());
-    let next = granted(first).await;
-    assert!(next.fencing_token() > guard.fencing_token());
-    guard.lost().await;
-    assert!(!second.is_finished());
-    next.unlock().await.unwrap();
-    granted(second).await.unlock().await.unwrap();
-    leaves_nothing(&server, &theirs).await;
+    for profile in BOTH {
+        let server = RedisServer::start();
+        let client = async || client_of(&server, profile).await;
+        let [holder, ours, theirs] = [client().await, client().await, client().await];
+        let guard = held(&holder).await;
+        let first = waits(&ours);
+        so_many_stand_in_line(&server, 1).await;
+        let second = waits(&theirs);
+        so_many_stand_in_line(&server, 2).await;
+        assert!(lock_of(&theirs).force_unlock().await.unwrap());
+        let next = granted(first).await;
+        assert!(next.fencing_token() > guard.fencing_token());
+        guard.lost().await;
+        assert!(!second.is_finished());
+        next.unlock().await.unwrap();
+        granted(second).await.unlock().await.unwrap();
+        leaves_nothing(&server, &theirs).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -409,25 +437,19 @@ async fn a_plain_lock_of_another_client_excludes_it_and_is_excluded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inside_one_client_a_plain_lock_and_a_fair_one_on_one_name_is_an_error() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let (fair, plain) = (lock_of(&client), client.mutex(NAME).unwrap());
-    let guard = held(&client).await;
-    let refused = plain.lock().await.unwrap_err();
-    assert!(matches!(refused, Error::KeyConflict { .. }), "{refused}");
-    assert!(refused.to_string().contains("fair lock"), "{refused}");
-    guard.unlock().await.unwrap();
-    let guard = plain.lock().await.unwrap();
-    let refused = fair.lock().await.unwrap_err();
-    assert!(matches!(refused, Error::KeyConflict { .. }), "{refused}");
-    guard.unlock().await.unwrap();
-    fair.lock().await.unwrap().unlock().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn there_is_none_in_the_profile_redisson() {
-    let server = RedisServer::start();
-    let client = builder(&server.url()).profile(WireProfile::Redisson).connect().await.unwrap();
-    let refused = client.fair_lock(NAME).unwrap_err();
-    assert!(matches!(refused, Error::InvalidOption { .. }), "{refused}");
+    for profile in BOTH {
+        let server = RedisServer::start();
+        let client = client_of(&server, profile).await;
+        let (fair, plain) = (lock_of(&client), client.mutex(NAME).unwrap());
+        let guard = held(&client).await;
+        let refused = plain.lock().await.unwrap_err();
+        assert!(matches!(refused, Error::KeyConflict { .. }), "{refused}");
+        assert!(refused.to_string().contains("fair lock"), "{refused}");
+        guard.unlock().await.unwrap();
+        let guard = plain.lock().await.unwrap();
+        let refused = fair.lock().await.unwrap_err();
+        assert!(matches!(refused, Error::KeyConflict { .. }), "{refused}");
+        guard.unlock().await.unwrap();
+        fair.lock().await.unwrap().unlock().await.unwrap();
+    }
 }

@@ -84,15 +84,12 @@ async fn all_of_a_lock(client: LockClient) -> Refusals {
     let wait = Duration::from_secs(1);
     let lookup = || async { Ok::<_, Error>(Lookup::<u8>::Missing) };
     let flown = flight.run(lookup, async |_| panic!("nobody computes")).await;
-    let mut refusals = Vec::new();
-    // There is none in the profile `Redisson`.
-    if let Ok(fair) = client.fair_lock(NAME) {
-        refusals.push(("fair lock", fair.lock().await.unwrap_err()));
-        refusals.push(("fair try_lock", fair.try_lock().await.unwrap_err()));
-        refusals.push(("fair holder", fair.holder().await.unwrap_err()));
-        refusals.push(("fair force_unlock", fair.force_unlock().await.unwrap_err()));
-    }
-    refusals.extend([
+    let fair = client.fair_lock(NAME).unwrap();
+    vec![
+        ("fair lock", fair.lock().await.unwrap_err()),
+        ("fair try_lock", fair.try_lock().await.unwrap_err()),
+        ("fair holder", fair.holder().await.unwrap_err()),
+        ("fair force_unlock", fair.force_unlock().await.unwrap_err()),
         ("lock", lock.lock().await.unwrap_err()),
         ("try_lock", lock.try_lock().await.unwrap_err()),
         ("try_lock_for", lock.try_lock_for(wait).await.unwrap_err()),
@@ -104,8 +101,7 @@ async fn all_of_a_lock(client: LockClient) -> Refusals {
         ("mutex", mutex.lock().await.unwrap_err()),
         ("mutex try_lock", mutex.try_lock().await.unwrap_err()),
         ("single flight", flown.unwrap_err()),
-    ]);
-    refusals
+    ]
 }
 
 async fn all_of_a_latch(client: LockClient) -> Refusals {

@@ -14,6 +14,7 @@ mod every_byte;
 mod every_poll;
 mod examples;
 mod fair_lock;
+mod fair_queue;
 mod faults;
 #[cfg(feature = "fred")]
 mod fred;

@@ -123,6 +123,7 @@ async fn every_script_is_run() {
         ("permit_expirable", 7),
         ("read_write", 8),
         ("fair", 5),
+        ("fair_queue", 5),
     ] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
         let _ = match kind {
@@ -131,6 +132,7 @@ async fn every_script_is_run() {
             "permit_expirable" => look_at_semaphore(&redisson, NAME).await,
             "read_write" => look_at_rw_lock(&client, NAME).await,
             "fair" => look_at_fair_lock(&client, NAME).await,
+            "fair_queue" => look_at_fair_lock(&redisson, NAME).await,
             _ => look_at(&client, NAME).await,
         };
         let scripts = look::scripts_of(kind);

@@ -678,6 +678,11 @@ async fn each_error_in_answer_to_each_script_of_a_fair_lock() {
     all_rows_of(&calls::FAIR).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_in_answer_to_each_script_of_a_fair_lock_of_redisson() {
+    all_rows_of(&calls::FAIR_QUEUE).await;
+}
+
 // ---- errors of real servers
 
 fn config(connection: &mut Connection, setting: &str, value: &str) {

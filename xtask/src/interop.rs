@@ -3,6 +3,7 @@
 
 mod client;
 mod contention;
+mod fair;
 pub(crate) mod java;
 mod keys;
 mod latch;
@@ -105,13 +106,14 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
 }
 
 /// Every scenario.
-const SCENARIOS: [&[Scenario]; 9] = [
+const SCENARIOS: [&[Scenario]; 10] = [
     together::ALL,
     losses::ALL,
     keys::ALL,
     latch::ALL,
     read_write::ALL,
     permits::ALL,
+    fair::ALL,
     multi::ALL,
     redlock::ALL,
     contention::ALL,

@@ -38,6 +38,7 @@ impl Plan {
         match kind {
             Kind::Reentrant => &reentrant::PLAN,
             Kind::Fair => &reentrant::FAIR,
+            Kind::FairQueue => &reentrant::FAIR_QUEUE,
             Kind::CountDownLatch => &latch::PLAN,
             Kind::ReadWrite => &read_write::PLAN,
             Kind::Semaphore | Kind::PermitExpirable => &semaphore::PLAN,

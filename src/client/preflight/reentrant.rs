@@ -6,14 +6,19 @@ use crate::base::error::Result;
 use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
+use crate::client::acl::ON_DEADLINES;
 use crate::client::acl::ON_LINE;
 use crate::client::acl::ON_MARKS;
+use crate::client::acl::ON_QUEUE;
 use crate::client::preflight::LEASE;
 use crate::client::preflight::plan::Need;
 use crate::client::preflight::plan::Plan;
 use crate::client::preflight::plan::Rehearsal;
 use crate::client::preflight::plan::RehearsalStep;
 use crate::client::preflight::plan::Setting;
+use crate::client::preflight::random;
+use crate::kinds::channel_of_waiter;
+use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::RenewItem;
@@ -54,6 +59,31 @@ pub(super) static FAIR: Plan = Plan {
     seen,
 };
 
+/// The fair lock of the profile `Redisson`: the same key, and a queue whose places have channels.
+pub(super) static FAIR_QUEUE: Plan = Plan {
+    what: "fair lock",
+    allow: FAIR.allow,
+    needs: |setting, name| {
+        let mut needs = needs(setting, name);
+        needs.extend([
+            Need::key(name.queue_key(), &ON_QUEUE),
+            Need::key(name.deadlines_key(), &ON_DEADLINES),
+            Need::channel(&*of_waiter(setting, name).channel, setting.on_channel()),
+        ]);
+        needs
+    },
+    rehearsal,
+    look: |_, name| Command::Inspect { name: name.clone() },
+    seen,
+};
+
+/// Of somebody who waits: where each of them has a channel, it is one of these.
+fn of_waiter(setting: &Setting, name: &LockName) -> Announce {
+    let number = random().into();
+    let channel = channel_of_waiter(name, setting.profile, &setting.client, number);
+    Announce { channel, ..setting.announce(name) }
+}
+
 fn seen(body: &Body) -> Option<std::result::Result<&'static str, &'static str>> {
     let Body::Inspect(state) = body else { return None };
     Some(match (state.conflict(Kind::Reentrant), state) {
@@ -84,21 +114,30 @@ fn needs(setting: &Setting, name: &LockName) -> Vec<Need> {
 
 fn rehearsal(setting: &Setting, name: &LockName, not_after: ServerTime) -> Result<Rehearsal> {
     let [a, b] = ["a", "b"].map(|suffix| setting.id(suffix));
-    let steps = steps(setting, name, not_after, [&a, &b])?;
-    let undo = [a, b].map(|field| release(setting, name, &field, 0));
-    Ok(Rehearsal { steps, undo: undo.into() })
+    let of_b = of_waiter(setting, name);
+    let steps = steps(setting, name, not_after, [&a, &b], &of_b)?;
+    let mut undo = vec![release(setting, name, &a, 0), release(setting, name, &b, 0)];
+    if name.kind().has_channel_per_waiter() {
+        undo.push(undo_of(name, &b, of_b));
+    }
+    Ok(Rehearsal { steps, undo })
 }
 
+/// The second one is that of somebody who waits.
 fn steps(
     setting: &Setting,
     name: &LockName,
     not_after: ServerTime,
     [a, b]: [&String; 2],
+    of_b: &Announce,
 ) -> Result<Vec<RehearsalStep>> {
     let lease = LeaseMs::checked("lease", LEASE)?;
     let announce = setting.announce(name);
     let channel = Arc::clone(&announce.channel);
     let lines = announce.line;
+    // A release tells nobody if nobody waits.
+    let tells_one = name.kind().has_channel_per_waiter();
+    let hears = || (!tells_one).then(|| Arc::clone(&channel));
     let attempt = |field: &String, share, wait| Command::Acquire {
         name: name.clone(),
         field: field.clone(),
@@ -107,7 +146,7 @@ fn steps(
         not_after,
         line: lines,
         wait,
-        announce: name.kind().first_attempt_passes_on().then(|| announce.clone()),
+        announce: name.kind().first_attempt_passes_on().then(|| of_b.clone()),
         told: Box::default(),
     };
     let acquire = |field: &String, count| attempt(field, Share::exclusive(count), WaitMode::Try);
@@ -133,17 +172,17 @@ fn steps(
     let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
     let freed = |field| RehearsalStep {
         command: release(setting, name, field, 0),
-        hears: Some(Arc::clone(&channel)),
+        hears: hears(),
         is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
     };
     let mut in_line = vec![];
-    if lines {
+    if lines || tells_one {
         let waits = attempt(b, Share::ONE, WaitMode::First { hears: true });
         in_line.push(step(acquire(a, 1), granted));
         in_line.push(step(waits, |body| {
             matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
         }));
-        in_line.push(freed(a));
+        in_line.push(RehearsalStep { hears: Some(Arc::clone(&of_b.channel)), ..freed(a) });
         // It was reserved, and is picked up.
         in_line.push(step(acquire(b, 1), granted));
         in_line.push(step(release(setting, name, b, 0), |body| {
@@ -155,7 +194,7 @@ fn steps(
         false => vec![
             freed(a),
             step(acquire(a, 1), granted),
-            RehearsalStep { command: undo(setting, name, a), ..freed(a) },
+            RehearsalStep { command: undo_of(name, a, announce.clone()), ..freed(a) },
         ],
         true => vec![
             step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
@@ -167,7 +206,7 @@ fn steps(
                     field: a.clone(),
                     announce: announce.clone(),
                 }]),
-                hears: Some(Arc::clone(&channel)),
+                hears: hears(),
                 is_right: |body| {
                     let Body::ReleaseMany(released) = body else { return false };
                     matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
@@ -205,9 +244,9 @@ fn steps(
                 // A time in the past, so that nothing is left behind.
                 free_at: ServerTime(0),
                 most: lease,
-                announce: announce.clone(),
+                announce,
             },
-            hears: Some(Arc::clone(&channel)),
+            hears: hears(),
             is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
         },
         step(acquire(a, 1), granted),
@@ -221,14 +260,9 @@ fn steps(
     Ok(steps)
 }
 
-fn undo(setting: &Setting, name: &LockName, field: &str) -> Command {
-    Command::Release {
-        name: name.clone(),
-        field: field.to_owned(),
-        share: Share::NOTHING,
-        announce: setting.announce(name),
-        undo: true,
-    }
+fn undo_of(name: &LockName, field: &str, announce: Announce) -> Command {
+    let (name, field) = (name.clone(), field.to_owned());
+    Command::Release { name, field, share: Share::NOTHING, announce, undo: true }
 }
 
 fn release(setting: &Setting, name: &LockName, field: &str, count: u32) -> Command {

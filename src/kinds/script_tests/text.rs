@@ -2,7 +2,7 @@
 //!
 //! `key=word`, `key=[item,item]`, `key=<member,member>`, `key={field:value,…}`,
 //! `key=(member:score,…)`, each with `@5` behind it if it has a time to live of five units. A value or score `@5` is a time: the end of
-//! five units from now, in ms on the server's clock.
+//! five units from now, in ms on the server's clock; `@15s` is that of 15 seconds.
 
 use crate::backend::ScriptCall;
 use crate::backend::Value;
@@ -17,7 +17,8 @@ use crate::kinds::script_tests::last_word;
 const UNIT_MS: i64 = 1_000_000;
 /// The times to live that scripts set by themselves are much shorter. What is left of one of these
 /// is written as the whole.
-const SHORT: [(&str, i64); 3] = [("1.5s", 1_500), ("12s", 12_000), ("13.5s", 13_500)];
+const SHORT: [(&str, i64); 5] =
+    [("1.5s", 1_500), ("12s", 12_000), ("13.5s", 13_500), ("15s", 15_000), ("300s", 300_000)];
 /// Less than this is written as nothing.
 const NOTHING_MS: i64 = 10;
 
@@ -101,7 +102,11 @@ fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
         |open, close| value.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
     let pair = |pair: &str| {
         let (field, value) = pair.rsplit_once(':').unwrap();
-        let end = |units| (now_us.div_euclid(1_000) + in_units(units)).to_string();
+        let in_ms = |left: &str| match left.strip_suffix('s') {
+            Some(seconds) => seconds.parse::<i64>().unwrap() * 1_000,
+            None => in_units(left),
+        };
+        let end = |left| (now_us.div_euclid(1_000) + in_ms(left)).to_string();
         (field.to_owned(), value.strip_prefix('@').map_or_else(|| value.to_owned(), end))
     };
     let stored = if let Some(fields) = inside('{', '}') {
@@ -128,7 +133,11 @@ pub(crate) fn show_keys(suite: &Suite, dump: &[Dumped], times: &Times, now_us: i
 fn show_key(suite: &Suite, dumped: &Dumped, times: &Times, now_us: i64) -> String {
     let pair = |field: &str, value: &str| match value.parse::<i64>() {
         Ok(end) if (suite.is_end)(&dumped.key, field) => {
-            format!("{field}:@{}", units(end - now_us.div_euclid(1_000)))
+            let left = end - now_us.div_euclid(1_000);
+            match suite.ends_are_near {
+                true => format!("{field}:@{}s", seconds(left)),
+                false => format!("{field}:@{}", units(left)),
+            }
         }
         _ => format!("{field}:{value}"),
     };
@@ -169,6 +178,11 @@ fn left(pttl: i64) -> String {
 /// Whole units: what has passed since the lease was set does not show.
 fn units(pttl: i64) -> i64 {
     (pttl + UNIT_MS / 2).div_euclid(UNIT_MS)
+}
+
+/// In steps of five seconds: what has passed since the end was set does not show.
+fn seconds(left: i64) -> i64 {
+    (left + 4_900).div_euclid(5_000) * 5
 }
 
 pub(crate) fn show_published(published: &[Published]) -> String {
@@ -229,7 +243,7 @@ fn keys_are_shown_as_they_were_written() {
     let dump: Vec<Dumped> = parse_keys(text, now_us).into_iter().map(dumped).collect();
     assert_eq!(show_keys(&SUITE, &dump, &Times::default(), now_us), text);
     assert_eq!(
-        [9, 10, 1_500, 1_501, 12_000, 12_001, 13_500, 13_501].map(left),
-        ["0", "1.5s", "1.5s", "12s", "12s", "13.5s", "13.5s", "0"]
+        [9, 10, 1_500, 1_501, 12_000, 12_001, 13_500, 13_501, 15_001, 300_001].map(left),
+        ["0", "1.5s", "1.5s", "12s", "12s", "13.5s", "13.5s", "15s", "300s", "0"]
     );
 }

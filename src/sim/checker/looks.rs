@@ -353,7 +353,10 @@ impl Checker {
                 (true, true) => Duration::from_millis(40),
                 // P8: beyond its lease, and what the clocks differ by.
                 (true, false) => Duration::from_millis(100) + self.plan.lease / 100,
-                (false, _) => self.plan.command_timeout * 2 + Duration::from_millis(700),
+                (false, _) => {
+                    let turn = known.rules().turn_lasts();
+                    self.plan.command_timeout * 2 + Duration::from_millis(700) + turn
+                }
             };
         if now.since(free_since) <= bound || !self.has_timers(name) {
             return Ok(());

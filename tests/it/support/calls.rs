@@ -225,16 +225,30 @@ const OF_SEMAPHORES: &[Call] = calls! {
 pub(crate) static FAIR: Subject = Subject {
     folder: "fair",
     profile: WireProfile::Native,
-    look: |connection| {
-        let hash = look::hash(connection, NAME);
-        let count = |(field, count): (&String, &String)| match field {
-            field if field.ends_with(":kept") => format!("kept {count}"),
-            _ => format!("held {count}"),
-        };
-        hash.iter().map(count).collect::<Vec<_>>().join(" ")
-    },
+    look: look_at_lock,
     is_done_once: false,
-    calls: calls! {
+    calls: OF_FAIR_LOCKS,
+};
+
+/// The same in the profile `Redisson`.
+pub(crate) static FAIR_QUEUE: Subject = Subject {
+    folder: "fair_queue",
+    profile: WireProfile::Redisson,
+    look: look_at_lock,
+    is_done_once: false,
+    calls: OF_FAIR_LOCKS,
+};
+
+fn look_at_lock(connection: &mut Connection) -> String {
+    let hash = look::hash(connection, NAME);
+    let count = |(field, count): (&String, &String)| match field {
+        field if field.ends_with(":kept") => format!("kept {count}"),
+        _ => format!("held {count}"),
+    };
+    hash.iter().map(count).collect::<Vec<_>>().join(" ")
+}
+
+const OF_FAIR_LOCKS: &[Call] = calls! {
         "lock" by "acquire": "" => "held 1",
             (client) { let (lock, mut held) = (client.fair_lock(NAME).unwrap(), Kept::new()); }
             keep(&mut held, Owner::new().scope(lock.lock()).await), keep held;
@@ -269,7 +283,6 @@ pub(crate) static FAIR: Subject = Subject {
                 let guard = Owner::new().scope(lock.lock()).await.unwrap();
             }
             lock.force_unlock().await.map(drop), keep kept(guard);
-    },
 };
 
 // ---- the read-write lock

@@ -94,6 +94,14 @@ impl Redis {
             .collect())
     }
 
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, words: &[&str]) -> Result<Vec<String>, String> {
+        match self.command(words)? {
+            Reply::List(all) => Ok(all.iter().map(|one| text(one).to_owned()).collect()),
+            other => Err(format!("{words:?}: {other:?}")),
+        }
+    }
+
     /// Connections subscribed to the lock channel of a name, in either way.
     pub(crate) fn subscribers(&mut self, channel: &str) -> Result<i64, String> {
         let mut number = 0;
