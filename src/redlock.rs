@@ -31,6 +31,8 @@ mod servers;
 
 /// The fewest servers.
 const FEWEST_SERVERS: usize = 3;
+/// The shortest that a user may set.
+const LEAST_ATTEMPT_LIMIT: Duration = Duration::from_millis(1);
 
 /// Locks over several independent servers: whoever has a majority of them holds the lock. It
 /// survives the loss of a minority of the servers, without replicas.
@@ -90,8 +92,10 @@ const FEWEST_SERVERS: usize = 3;
 ///
 /// Three or more, each the only one behind its address: no replicas that take over, no cluster. An
 /// odd number; an even one is allowed, but the one more adds nothing: of 4 servers one may be away,
-/// as of 3. Each is a [`LockClient`] with settings of its own. Two addresses of one server are
-/// refused as soon as both are connected.
+/// as of 3. Each is a [`LockClient`] with settings of its own. Make them with
+/// [`connect_lazy`](crate::LockClientBuilder::connect_lazy), since
+/// [`connect`](crate::LockClientBuilder::connect) fails if its one server is away when the program
+/// starts. Two addresses of one server are refused as soon as both are connected.
 ///
 /// All clients of one lock must have the same servers, with the same
 /// [labels](crate::LockClientBuilder::deployment), in whose order they are taken, and the same
@@ -162,8 +166,8 @@ impl RedlockBuilder {
         self
     }
 
-    /// How long one attempt at one server may take, at most its client's command timeout. Default: a
-    /// fiftieth of the lease, at least 10 ms.
+    /// How long one attempt at one server may take, 1 ms or more. More than its client's command
+    /// timeout means that. Default: a fiftieth of the lease, at least 10 ms.
     pub fn attempt_limit(mut self, limit: Duration) -> Self {
         self.attempt_limit = Some(limit);
         self
@@ -176,7 +180,7 @@ impl RedlockBuilder {
     /// [`Error::InvalidOption`](crate::Error::InvalidOption) if there are fewer than 3 servers or
     /// more than 25; if one is a cluster, or has replicas that take over; if two have the same label
     /// or are known to be the same server; if their prefixes or wire profiles differ; if a client's
-    /// lease is longer than the longest. [`Error::Closed`](crate::Error::Closed) in a forked child.
+    /// lease is longer than the longest; if the limit of an attempt is shorter than 1 ms. [`Error::Closed`](crate::Error::Closed) in a forked child.
     pub fn build(self) -> Result<Redlock> {
         let mut clients = self.clients;
         if !(FEWEST_SERVERS..=MOST_SERVERS).contains(&clients.len()) {
@@ -194,6 +198,13 @@ impl RedlockBuilder {
                 option: "longest_lease",
                 given: format!("{:?}", longest.duration()),
                 allowed: format!("no shorter than the clients' lease, {:?}", own.duration()),
+            });
+        }
+        if let Some(limit) = self.attempt_limit.filter(|limit| *limit < LEAST_ATTEMPT_LIMIT) {
+            return Err(Error::InvalidOption {
+                option: "attempt_limit",
+                given: format!("{limit:?}"),
+                allowed: format!("{LEAST_ATTEMPT_LIMIT:?} or more"),
             });
         }
         let label = |client: &LockClient| client.shared().config().deployment.clone();
@@ -276,7 +287,7 @@ impl Redlock {
     /// [outage limit](crate::LockClientBuilder::outage_limit) so few servers answered, and says
     /// which did not; servers that do not count yet are waited for.
     /// [`Error::InvalidOption`](crate::Error::InvalidOption) if two addresses lead to one server.
-    /// After an error nothing is held.
+    /// After an error, what was taken is being released in the background.
     ///
     /// # Cancel safety
     ///
@@ -292,7 +303,7 @@ impl Redlock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); `Unavailable` if fewer than a majority of the servers answered and
-    /// count.
+    /// count. What this client itself holds is refused without asking a server.
     ///
     /// # Cancel safety
     ///

@@ -139,7 +139,7 @@ impl MultiGuard {
 
     /// The names of the members and their fencing tokens, in the order in which they were taken.
     pub fn fencing_tokens(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.guard.members().iter().map(|member| (member.name(), member.fencing_token()))
+        self.guard.fencing_tokens()
     }
 
     /// Whether all members are still held, as far as this process can know. No I/O.

@@ -25,7 +25,7 @@ use crate::kinds::share::Share;
 
 /// What is found under a name that this client uses with another kind of the same keys.
 const SAME_KEYS: &str = "this client uses the name for a fair lock as well as for a plain one; \
-     a plain lock does not queue, so use one kind for a name";
+     a plain lock does not keep its order, so use one kind for a name";
 
 /// Who has waited so long is reported.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);

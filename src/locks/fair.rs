@@ -27,17 +27,18 @@ use std::sync::Arc;
 ///   answer or message costs a caller time, but not its place: it comes back with its ticket.
 ///   Calls that one owner makes at the same time share the place of the first of them.
 /// * **[`try_lock`](Self::try_lock) neither overtakes nor queues.** It succeeds only if the lock is
-///   free and nobody waits.
-/// * **A dead client costs the others 1.5 s once**, however many of its callers wait: the time for
-///   which a lock is reserved for whoever is next. If it does not take the lock, its client is passed
+///   free and nobody waits, or if its own owner holds the lock: that is one level more.
+/// * **A dead client that waits costs the others 1.5 s once**, however many of its callers wait: the
+///   time for which a lock is reserved for whoever is next. What it holds is free with its lease. If it does not take the lock, its client is passed
 ///   over until it is heard of again; then its callers still have their tickets.
 ///
 /// # What it cannot protect against
 ///
 /// * **Plain locks on the same name.** A [`ReentrantLock`](crate::ReentrantLock) or
 ///   [`Mutex`](crate::Mutex) of another client has the same key, so that it excludes this lock and is
-///   excluded, but it does not queue: it takes the lock when it is free for a moment, and can
-///   starve a fair one. Nothing in Redis shows that. Inside one client it is
+///   excluded, but it keeps the order only roughly: it takes the lock if it comes when it is free for
+///   a moment, and hands it to waiters of its own client for up to 50 ms. Nothing in Redis shows
+///   that. Inside one client it is
 ///   [`Error::KeyConflict`](crate::Error::KeyConflict) while both are in use.
 /// * Lost data of the server, for instance by a failover: tickets are kept by the clients, so the
 ///   line is built anew, but who comes meanwhile may go first.

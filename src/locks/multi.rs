@@ -79,8 +79,8 @@ const MOST_MEMBERS: usize = 100;
 ///
 /// **An owner that holds a lock and would have to wait for a member that comes before it** gets
 /// [`Error::WouldDeadlock`] instead: another multi-lock may hold that member and wait for the lock
-/// that this owner has. This is known of reentrant locks and read-write locks of the clients that the
-/// members belong to. A mutex has no owner, so it is not known who holds one: do not take a
+/// that this owner has. This is known of reentrant locks, fair locks and read-write locks of the
+/// clients that the members belong to. A mutex has no owner, so it is not known who holds one: do not take a
 /// multi-lock while you hold a mutex, but make that a member.
 ///
 /// # What it cannot protect against
@@ -179,8 +179,9 @@ impl MultiLock {
     ///
     /// Those of each member's own `lock`; [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) if the
     /// owner holds a lock that comes after a member that is taken;
-    /// [`Error::InvalidOption`](crate::Error::InvalidOption) if a member's servers are those of
-    /// another member under another label. After an error nothing is held.
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) if a member is another member of the same
+    /// name, whose servers have another label. After an error, what was taken is being released in
+    /// the background.
     ///
     /// # Cancel safety
     ///
@@ -190,7 +191,8 @@ impl MultiLock {
     }
 
     /// Takes all members if all are free, without waiting for a holder. [`NotAcquired`] names the
-    /// first member, in their order, that somebody has; nothing is held then.
+    /// first member, in their order, that somebody has; what was taken is being released in the
+    /// background then.
     ///
     /// # Errors
     ///
@@ -205,11 +207,11 @@ impl MultiLock {
     }
 
     /// The same as [`lock`](Self::lock), but waits at most `wait`. [`NotAcquired`] names the member
-    /// that was waited for then; nothing is held.
+    /// that was waited for then; what was taken is being released in the background.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); `Unavailable` if no attempt was answered within the wait.
+    /// As [`lock`](Self::lock); `Unavailable` if no attempt at a member was answered within the wait.
     ///
     /// # Cancel safety
     ///
@@ -327,6 +329,11 @@ impl MultiGuard {
     /// tokens and hold ids.
     pub fn members(&self) -> &[Guard] {
         &self.guards
+    }
+
+    /// The names of the members and their fencing tokens, in the order in which they were taken.
+    pub fn fencing_tokens(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.guards.iter().map(|member| (member.name(), member.fencing_token()))
     }
 
     /// Whether all members are still held, as far as this process can know. No I/O.

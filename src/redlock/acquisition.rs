@@ -75,6 +75,10 @@ struct Tally {
 impl Tally {
     fn note(&mut self, address: &str, error: Error) {
         match error {
+            // It often begins with the address.
+            Error::Unavailable { cause, .. } if cause.starts_with(address) => {
+                self.silent.push(cause);
+            }
             Error::Unavailable { cause, .. } => self.silent.push(format!("{address}: {cause}")),
             error => {
                 self.silent.push(format!("{address}: {error}"));
@@ -114,7 +118,7 @@ impl<'a> MajorityAcquisition<'a> {
     }
 
     pub(super) async fn run(self) -> Result<Result<RedlockGuard, NotAcquired>> {
-        let (mut well_at, mut known) = (self.since, 0);
+        let (mut well_at, mut known) = (self.since, Tally::default());
         let mut round = self.at_once().await?;
         loop {
             self.servers.check_different()?;
@@ -126,13 +130,14 @@ impl<'a> MajorityAcquisition<'a> {
                 MajorityRound::Failed(tally) => tally,
             };
             if tally.is_hurried {
-                // It says less than the one before.
-                tally.answered = tally.answered.max(known);
+                // Its attempts had less time than those of the round before: that one says more.
+                tally.answered = tally.answered.max(known.answered);
+                tally.silent = known.silent;
             }
-            known = tally.answered;
             if let Some(end) = self.is_over(&tally, &mut well_at)? {
                 return Ok(Err(end));
             }
+            known = tally;
             self.pause().await?;
             round = self.in_order().await?;
         }

@@ -403,6 +403,22 @@ async fn the_limit_counts_for_what_does_not_answer() {
 }
 
 /// All are held, and the last answer, on the terms that then count, does not come.
+#[cfg(feature = "in-memory")]
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_while_an_attempt_is_under_way_is_no_outage() {
+    let server = redis_reentrant_lock::InMemoryServer::new();
+    let connect = || LockClient::builder().in_memory(&server).connect();
+    let (ours, theirs) = (connect().await.unwrap(), connect().await.unwrap());
+    let _held = theirs.mutex("b").unwrap().lock().await.unwrap();
+    server.client(&ours).set_reply_delay(Duration::from_millis(40));
+    let both = mutexes(&ours, &["a", "b"]);
+    for wait in (80..300).cycle().take(600) {
+        let asked = both.try_lock_for(Duration::from_millis(wait)).await;
+
+        assert!(asked.expect("its holder is the only reason").is_err());
+    }
+}
+
 #[tokio::test]
 async fn the_limit_counts_for_the_final_terms() {
     let server = RedisServer::start();

@@ -6,6 +6,8 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::Either;
@@ -45,6 +47,8 @@ struct Wanted<'a> {
     meanwhile: Terms,
     /// Once all are held, if that differs.
     settled: Option<Terms>,
+    /// Its server has said that somebody has it.
+    was_refused: AtomicBool,
 }
 
 /// What has come of taking the members one after the other.
@@ -90,12 +94,25 @@ impl<'a> Acquisition<'a> {
 
     pub(super) async fn run(self) -> Result<Result<Vec<Guard>, NotAcquired>> {
         loop {
-            match self.round().await? {
-                Round::All(guards) => return Ok(Ok(guards)),
-                Round::NotAcquired(refused) => return Ok(Err(refused)),
-                Round::StartOver => self.pause().await?,
+            match self.round().await {
+                Ok(Round::All(guards)) => return Ok(Ok(guards)),
+                Ok(Round::NotAcquired(refused)) => return Ok(Err(refused)),
+                Ok(Round::StartOver) => self.pause().await?,
+                Err(error) => {
+                    return self.refused_before(&error).map_or(Err(error), |it| Ok(Err(it)));
+                }
             }
         }
+    }
+
+    /// The last attempt had too little time for an answer, but one before was answered: somebody has
+    /// the member.
+    fn refused_before(&self, error: &Error) -> Option<NotAcquired> {
+        let Error::Unavailable { name: Some(name), .. } = error else { return None };
+        self.left().filter(|left| left.is_zero())?;
+        let silent = |wanted: &&Wanted<'_>| wanted.member.lock.name() == name;
+        let wanted = self.members.iter().find(silent)?;
+        wanted.was_refused.load(Ordering::Relaxed).then(|| wanted.member.lock.not_acquired())
     }
 
     async fn round(&self) -> Result<Round> {
@@ -234,11 +251,12 @@ impl<'a> Acquisition<'a> {
         if same.is_empty() {
             return Ok(());
         }
+        let (_, label) = wanted.member.place();
         match wanted.member.lock.holder().await? {
             Some(holder) if same.contains(&holder.hold_id()) => Err(Error::InvalidOption {
                 option: "deployment",
-                given: format!("{:?}, another label of a server of this multi-lock", wanted.member),
-                allowed: "the same for all clients of the same servers".to_owned(),
+                given: format!("{label:?} for the servers that another member of {name} has"),
+                allowed: "one label for all clients of the same servers".to_owned(),
             }),
             _ => Ok(()),
         }
@@ -277,7 +295,8 @@ impl<'a> Wanted<'a> {
         let owner = caller.filter(|_| member.of_caller).unwrap_or(once);
         let meanwhile = terms.renewed();
         let differs = !terms.lease.is_watched() || terms.at_least.is_some();
-        Ok(Self { member, owner, meanwhile, settled: differs.then_some(terms) })
+        let was_refused = AtomicBool::new(false);
+        Ok(Self { member, owner, meanwhile, settled: differs.then_some(terms), was_refused })
     }
 
     async fn try_once(&self) -> Result<Result<Guard, NotAcquired>> {
@@ -285,7 +304,9 @@ impl<'a> Wanted<'a> {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Result<Guard, NotAcquired>> {
-        self.member.lock.acquire_on(self.owner, self.meanwhile, wait).await
+        let answer = self.member.lock.acquire_on(self.owner, self.meanwhile, wait).await;
+        self.was_refused.fetch_or(matches!(answer, Ok(Err(_))), Ordering::Relaxed);
+        answer
     }
 
     /// Another level of what is held, on the final terms.

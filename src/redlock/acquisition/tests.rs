@@ -123,6 +123,35 @@ async fn a_wait_that_ends_in_the_middle_of_a_round_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_was_asked_too_late_is_not_called_silent() {
+    let servers = servers();
+    let ours = clients(&servers).await;
+    let redlock = redlock(&ours);
+    servers[0].client(&ours[0]).set_reply_delay(Duration::from_millis(40));
+    servers[1].set_reachable(false);
+    servers[2].set_reachable(false);
+    let_it_settle().await;
+    for wait in (80..200).cycle().take(300) {
+        let asked = redlock.try_lock_for(NAME, Duration::from_millis(wait)).await;
+        let Err(Error::Unavailable { cause, .. }) = asked else { panic!("{asked:?}") };
+        assert!(cause.starts_with("1 of 3 servers answered and count"), "{cause}");
+        assert!(!cause.contains("no answer came in time"), "{cause}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_has_some_time() {
+    let clients = clients(&servers()).await;
+    let limited = |limit| {
+        let builder = clients.iter().cloned().fold(Redlock::builder(), |all, one| all.server(one));
+        builder.attempt_limit(limit).build()
+    };
+    let refused = limited(Duration::from_micros(999)).unwrap_err().to_string();
+    assert!(refused.contains("attempt_limit") && refused.contains("1ms or more"), "{refused}");
+    assert!(limited(Duration::from_millis(1)).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn servers_that_have_lost_their_data_are_no_majority_for_another() {
     let servers = servers();
     let ours = redlock(&clients(&servers).await);
