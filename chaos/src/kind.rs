@@ -46,6 +46,16 @@ impl LockKind {
         }
     }
 
+    /// Whether several may hold it at once.
+    pub(crate) fn admits_several(self) -> bool {
+        match self {
+            Self::ReadWrite | Self::Semaphore => true,
+            #[cfg(test)]
+            Self::Pair => true,
+            Self::Reentrant | Self::Latch | Self::Flight | Self::Fair | Self::Redlock => false,
+        }
+    }
+
     pub(crate) fn named(word: &str) -> Option<Self> {
         #[cfg(test)]
         if word == Self::Pair.word() {

@@ -134,13 +134,14 @@ impl<'a> Build<'a> {
     }
 
     /// A lease after its end such an attempt may still be granted, by its `not_after`; and a lease
-    /// after that the key is there. Unless what was tried for was granted after all: then nothing
-    /// from before it is left. A killed process that waited has left its place in the line: as long
+    /// after that the key is there. Unless what was tried for was granted after all, and lets nobody
+    /// else in: then nothing from before it is left. Of permits and reads, an earlier attempt may
+    /// still have some, until it is undone. A killed process that waited has left its place in the line: as long
     /// as that is there, the lock may be reserved for it.
     fn may_be_in_the_way(&self, ghost: &Operation, denied: &Operation) -> bool {
         let died = self.history.processes[ghost.process].died.unwrap_or(NEVER);
         let until = match &ghost.ended {
-            Some((at, How::Granted { .. })) => *at,
+            Some((at, How::Granted { .. })) if !ghost.kind.admits_several() => *at,
             Some((at, _)) => at.saturating_add(2 * self.history.lease + SLACK),
             None if ghost.what.is_try() => died.saturating_add(2 * self.history.lease + SLACK),
             None => died.saturating_add(2 * self.history.lease + PLACE + SLACK),

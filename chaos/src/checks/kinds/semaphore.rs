@@ -115,6 +115,17 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_attempt_of_what_was_granted_late_may_still_have_permits() {
+        let after_grant = |took: u64| {
+            let mut made = permits();
+            made.grant("a:1", 0, took, 1).denied("c", 360, 361).unlock("a:1", 370, 371, 0);
+            no_order(&made)
+        };
+        assert!(after_grant(330));
+        assert!(!after_grant(340), "longer than a third of a lease");
+    }
+
+    #[test]
     fn a_hold_that_ended_by_itself_gives_its_permits_back_only_when_its_time_is_over() {
         let mut made = permits();
         made.of(Share::levels(3)).grant("a:1", 0, 10, 1).grant("b:1", 20, 120, 2);
