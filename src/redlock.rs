@@ -28,6 +28,8 @@ mod gather;
 pub(crate) mod guard;
 mod held;
 mod servers;
+#[cfg(all(test, repository, feature = "in-memory"))]
+mod simulation;
 
 /// The fewest servers.
 const FEWEST_SERVERS: usize = 3;

@@ -83,7 +83,7 @@ impl Majority {
     pub(crate) fn put(&self, place: usize, part: Arc<HoldCell>, now: Moment) {
         {
             let mut parts = self.lock();
-            let was_held = now < self.nth_end(&parts);
+            let was_held = now < self.nth_end(&parts) || seeded!(LostMajorityStaysLost);
             if let Some(known) = parts.get_mut(place).filter(|_| was_held) {
                 *known = Some(part);
             }
@@ -120,7 +120,7 @@ impl Majority {
 
 /// How many of so many servers are more than half.
 pub(crate) fn majority_of(servers: usize) -> usize {
-    servers / 2 + 1
+    servers / 2 + usize::from(!seeded!(HalfIsNoMajority))
 }
 
 /// Why a part has ended; of several, of the first server.

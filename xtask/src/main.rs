@@ -96,6 +96,8 @@ cargo xtask <command>
   sim [OPTION…]            the simulation: --seeds A..B (0..10000) says how many runs fail, --seed N makes a failing
                            run smaller and shows what is left; --trace shows all of it; --threads N (one a core);
                            or --crowds alone: shares of clients that contend for one name
+  sim-redlock [--seeds A..B]
+                           the simulation of Redlocks in several processes over servers in memory
   threads                  tries the interleavings of the threads that share a hold, a slot, a mailbox
   lua-mutants              makes every small mistake in every script, each of which the script tests must notice
   load [--quick] [--only SCENE]
@@ -150,6 +152,7 @@ fn main() -> ExitCode {
         ["second-opinion", options @ ..] => second_opinion::run(options),
         ["seeded", names @ ..] => seeded::run(names),
         ["sim", options @ ..] => sim::run(options),
+        ["sim-redlock", options @ ..] => sim::run(&[&["--redlock"], options].concat()),
         ["load", options @ ..] => load::run(options),
         ["fuzz-smoke", inputs] => proof::fuzz_smoke(inputs),
         ["small-faults"] => proof::small_faults(),

@@ -10,6 +10,8 @@ use crate::test;
 
 /// The test that runs seeds.
 pub(crate) const TEST: &str = "sim::what_must_be_true_is_true_for_every_seed";
+/// The same for Redlocks, whose seeds are others.
+const REDLOCK_TEST: &str = "redlock::simulation::nobody_is_granted_what_another_holds";
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How many crowds of contending clients are simulated.
@@ -26,11 +28,12 @@ pub(crate) struct Wanted {
     threads: Option<usize>,
     /// The kind that all lock names are of; without one, each seed draws it.
     kind: Option<String>,
+    redlock: bool,
 }
 
 impl Wanted {
     pub(crate) fn seeds(first: u64, end: u64) -> Self {
-        Self { first, end, trace: false, threads: None, kind: None }
+        Self { first, end, trace: false, threads: None, kind: None, redlock: false }
     }
 
     fn read(args: &[&str]) -> Option<Self> {
@@ -47,6 +50,7 @@ impl Wanted {
                     (wanted.first, wanted.end) = (first.parse().ok()?, end.parse().ok()?);
                 }
                 "--trace" => wanted.trace = true,
+                "--redlock" => wanted.redlock = true,
                 "--threads" => wanted.threads = Some(args.next()?.parse().ok()?),
                 "--kind" => wanted.kind = Some((*args.next()?).to_owned()),
                 _ => return None,
@@ -56,9 +60,8 @@ impl Wanted {
     }
 
     fn tell(&self, command: &mut Command) {
-        command
-            .env("SIM_SEEDS", format!("{}..{}", self.first, self.end))
-            .env("RUST_BACKTRACE", "0");
+        let seeds = if self.redlock { "REDLOCK_SEEDS" } else { "SIM_SEEDS" };
+        command.env(seeds, format!("{}..{}", self.first, self.end)).env("RUST_BACKTRACE", "0");
         if self.trace {
             command.env("SIM_TRACE", "1");
         }
@@ -77,7 +80,7 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         return crowds();
     }
     let wanted = Wanted::read(args)
-        .ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N or --kind KIND; or --crowds alone")?;
+        .ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N or --kind KIND; --redlock and --seeds A..B; or --crowds alone")?;
     Ok(simulate(&wanted, LIMIT, Echo::On)?.success)
 }
 
@@ -101,7 +104,7 @@ pub(crate) fn simulate(wanted: &Wanted, limit: Duration, echo: Echo) -> Result<F
         test::FEATURES,
         "--lib",
         "--quiet",
-        TEST,
+        if wanted.redlock { REDLOCK_TEST } else { TEST },
         "--",
         "--exact",
     ]);

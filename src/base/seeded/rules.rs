@@ -334,6 +334,14 @@ rules! {
     StartedServerWaits: Test(
         "redlock::acquisition::tests::servers_that_have_lost_their_data_are_no_majority_for_another"
     ),
+    /// A lock is held by more than half of the servers.
+    HalfIsNoMajority: Test("redlock::simulation::nobody_is_granted_what_another_holds"),
+    /// The largest token of all servers is raised on a majority before the lock is granted.
+    TokenIsRaised: Test("redlock::acquisition::tests::a_token_that_was_not_taken_is_no_holder"),
+    /// A majority that was lost is not brought back by later grants.
+    LostMajorityStaysLost: Test(
+        "base::majority::tests::a_part_that_is_put_in_later_counts_but_brings_nothing_back"
+    ),
 
     // 6. One release wakes one client, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
