@@ -31,6 +31,7 @@ const PARTS: &[&[&str]] = &[
     &["lua-mutants"],
     &["small-faults"],
     &["chaos", "--histories", "120"],
+    &["fair-order"],
     &["chaos-redlock", "--histories", "60"],
     &["second-opinion", "--histories", "20"],
     &["load"],
@@ -58,15 +59,19 @@ const BARS: &[(&str, &str, u64, &str)] = &[
     ("chaos", "histories_with_semaphore", 30, "of them with semaphores"),
     ("chaos", "histories_with_latch", 30, "of them with count-down latches"),
     ("chaos", "histories_with_flight", 30, "of them with single flight"),
+    ("chaos", "histories_with_fair", 30, "of them with fair locks"),
+    ("chaos", "fair_grants_in_turn", 3_000, "grants of fair locks whose turn was checked"),
     ("chaos", "server_kills", 200, "servers killed and restarted while something was held"),
     ("chaos", "client_kills", 200, "processes killed"),
     ("chaos", "client_stops", 200, "processes frozen for longer than their leases"),
     ("chaos", "sentinel_failovers", 5, "failovers by sentinels"),
     ("chaos", "cluster_failovers", 5, "failovers in a cluster"),
     ("chaos", "slot_moves", 20, "slots moved with what is locked in them"),
+    ("fair-order", "grants", 100_000, "grants of one fair lock, in the order of their tickets"),
     ("chaos-redlock", "histories", 60, "histories of a Redlock over five servers"),
     ("chaos-redlock", "grants", 3_000, "grants in them"),
     ("chaos-redlock", "server_losses", 400, "servers started without the data that they had"),
+    ("chaos-redlock", "clock_steps", 40, "clocks of servers set forward or back"),
     ("second-opinion", "operations", 30_000, "operations that another checker looked at, too"),
     ("load", "holds", 10_000, "watched holds, for 60 s"),
     ("load", "waiters_served", 3_000, "waiters of one lock in 4 processes, in three rounds"),
@@ -80,6 +85,7 @@ const BARS: &[(&str, &str, u64, &str)] = &[
 
 /// What a figure may be at most.
 const LIMITS: &[(&str, &str, u64, &str)] = &[
+    ("fair-order", "violations", 0, "of those grants overtook an earlier ticket"),
     ("load", "holds_lost", 0, "of those holds lost"),
     (
         "load",
@@ -127,15 +133,20 @@ const SENTENCES: &[&str] = &[
      answer to scripts that had run or had not; {acl.removed} permissions taken away, one at a time.",
     "Chaos: {chaos.histories} histories of real processes on real servers, with {chaos.operations} operations. \
      {chaos.histories_with_reentrant} of them had reentrant locks, {chaos.histories_with_read_write} read-write locks, \
-     {chaos.histories_with_semaphore} semaphores, {chaos.histories_with_latch} latches and \
-     {chaos.histories_with_flight} single flight; some had all of these. Servers were killed {chaos.server_kills} times while something was held. Processes were killed {chaos.client_kills} times, and frozen \
+     {chaos.histories_with_semaphore} semaphores, {chaos.histories_with_latch} latches, \
+     {chaos.histories_with_flight} single flight and {chaos.histories_with_fair} fair locks; some had all of these. Servers were killed {chaos.server_kills} times while something was held. Processes were killed {chaos.client_kills} times, and frozen \
      for longer than their leases {chaos.client_stops} times. There were {chaos.sentinel_failovers} failovers by sentinels and \
      {chaos.cluster_failovers} in clusters, and {chaos.slot_moves} slots were moved. {chaos.violations} violations were \
      found; {chaos.undecided} names had too long a history for the checker. {chaos.overlaps_in_breaches} times, a restart or \
      a failover had lost a hold, and its holder still believed in it when the next one was granted: two holders at once.",
+    "Order: {fair-order.grants} grants of one fair lock to {fair-order.tasks} tasks in {fair-order.processes} processes \
+     went by the tickets that Redis had given, and {fair-order.violations} overtook an earlier one. Meanwhile \
+     {fair-order.given_up} waits were given up, and processes were killed {fair-order.processes_killed} times and frozen \
+     {fair-order.processes_frozen} times.",
     "Redlock: {chaos-redlock.histories} more histories over five servers, with {chaos-redlock.grants} grants. \
      {chaos-redlock.server_kills} times a server was killed while something was held, and {chaos-redlock.server_losses} \
-     times one was started without its data, mostly three of five within a lease. {chaos-redlock.violations} violations \
+     times one was started without its data, mostly three of five within a lease. Clocks of a minority were set forward or \
+     back {chaos-redlock.clock_steps} times. {chaos-redlock.violations} violations \
      were found: a majority that has lost its data is no breach.",
     "Second opinion: Porcupine, a checker that shares no code with the one above, looked at {second-opinion.operations} \
      operations on {second-opinion.names} names in {second-opinion.histories} histories. It found {second-opinion.wrong} that no \
