@@ -105,8 +105,8 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     Ok(print_table(&rows))
 }
 
-/// Every scenario.
-const SCENARIOS: [&[Scenario]; 10] = [
+/// The scenarios on each deployment.
+const SCENARIOS: [&[Scenario]; 9] = [
     together::ALL,
     losses::ALL,
     keys::ALL,
@@ -115,9 +115,10 @@ const SCENARIOS: [&[Scenario]; 10] = [
     permits::ALL,
     fair::ALL,
     multi::ALL,
-    redlock::ALL,
     contention::ALL,
 ];
+/// Those that have servers of their own: they run once, beside the single server.
+const OWN_SERVERS: &[Scenario] = redlock::ALL;
 
 /// All scenarios, each in its directions, with one version on one deployment.
 fn scenarios(
@@ -138,9 +139,9 @@ fn scenarios(
         failures: Vec::new(),
         took: Duration::ZERO,
     };
-    for scenario in
-        SCENARIOS.into_iter().flatten().filter(|scenario| scenario.title.contains(&options.only))
-    {
+    let own_servers = if servers.kind == Kind::Single { OWN_SERVERS } else { &[] };
+    let all = SCENARIOS.into_iter().flatten().chain(own_servers);
+    for scenario in all.filter(|scenario| scenario.title.contains(&options.only)) {
         if !redisson.watchdog && scenario.needs_newer {
             println!("  not for this version: {}", scenario.title);
             continue;
