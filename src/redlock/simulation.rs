@@ -72,7 +72,7 @@ impl AddAssign for Summary {
 }
 
 /// A process with a client of each server.
-struct Process {
+struct SimulatedProcess {
     number: usize,
     handles: Vec<InMemoryClient>,
     redlock: Redlock,
@@ -88,7 +88,7 @@ struct Believer {
 
 struct World {
     servers: Vec<InMemoryServer>,
-    processes: RefCell<Vec<Rc<Process>>>,
+    processes: RefCell<Vec<Rc<SimulatedProcess>>>,
     believers: RefCell<Vec<Believer>>,
     last_token: Cell<u64>,
     sum: RefCell<Summary>,
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// Nobody else believes to hold the lock, and the token is the largest so far.
-    fn granted(&self, process: &Process, guard: RedlockGuard) -> Rc<RedlockGuard> {
+    fn granted(&self, process: &SimulatedProcess, guard: RedlockGuard) -> Rc<RedlockGuard> {
         let (number, token) = (process.number, guard.fencing_token());
         self.tell(&format!("process {number}: granted with token {token}"));
         self.count(|sum| &mut sum.grants);
@@ -162,7 +162,7 @@ impl World {
 }
 
 /// A process that starts. Before the first one, nothing can be held.
-async fn start(world: &Rc<World>, number: usize, is_fresh: bool) -> Rc<Process> {
+async fn start(world: &Rc<World>, number: usize, is_fresh: bool) -> Rc<SimulatedProcess> {
     let mut clients = Vec::new();
     for (place, server) in world.servers.iter().enumerate() {
         let builder = LockClient::builder().in_memory(server).lease(LEASE);
@@ -178,11 +178,11 @@ async fn start(world: &Rc<World>, number: usize, is_fresh: bool) -> Rc<Process> 
     }
     let handles = world.servers.iter().zip(&clients);
     let handles = handles.map(|(server, client)| server.client(client)).collect();
-    Rc::new(Process { number, handles, redlock, tasks: RefCell::default() })
+    Rc::new(SimulatedProcess { number, handles, redlock, tasks: RefCell::default() })
 }
 
 /// Takes the lock, keeps it and gives it up, until time is over.
-async fn work(world: Rc<World>, process: Rc<Process>, mut random: Random) {
+async fn work(world: Rc<World>, process: Rc<SimulatedProcess>, mut random: Random) {
     while !world.is_over() {
         match ask(&process.redlock, &mut random).await {
             Some(Ok(guard)) => keep(&world, &process, guard, &mut random).await,
@@ -212,7 +212,7 @@ async fn ask(redlock: &Redlock, random: &mut Random) -> Option<crate::Result<Red
     asked.map(Result::ok).transpose()
 }
 
-async fn keep(world: &World, process: &Process, guard: RedlockGuard, random: &mut Random) {
+async fn keep(world: &World, process: &SimulatedProcess, guard: RedlockGuard, random: &mut Random) {
     let guard = world.granted(process, guard);
     let longest = if random.below(3) == 0 { 3 * LEASE } else { LEASE / 10 };
     sleep(below(random, longest.as_millis() as u64)).await;
@@ -236,7 +236,12 @@ fn below(random: &mut Random, ms: u64) -> Duration {
 }
 
 /// Begins the tasks of a process.
-fn employ(world: &Rc<World>, process: &Rc<Process>, all: &mut JoinSet<()>, random: &mut Random) {
+fn employ(
+    world: &Rc<World>,
+    process: &Rc<SimulatedProcess>,
+    all: &mut JoinSet<()>,
+    random: &mut Random,
+) {
     for _ in 0..=random.below(2) {
         let random = Random(random.below(u64::MAX));
         let task = all.spawn_local(work(Rc::clone(world), Rc::clone(process), random));
@@ -326,7 +331,7 @@ fn lasting(
     });
 }
 
-fn kill(world: &World, process: &Process) {
+fn kill(world: &World, process: &SimulatedProcess) {
     world.tell(&format!("process {}: killed", process.number));
     world.count(|sum| &mut sum.kills);
     process.handles.iter().for_each(InMemoryClient::kill);

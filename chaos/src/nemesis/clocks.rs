@@ -86,36 +86,44 @@ impl Nemesis<'_> {
     }
 
     /// Whether every worker that has a lock on one of the servers in `set` has it on a majority of
-    /// all among the others.
+    /// all among the others, and for no shorter time there: else it may count on the one that is set
+    /// when the others have ended.
     fn rest_is_enough(&self, others: impl Iterator<Item = usize>, set: &[usize]) -> bool {
-        let mut has: BTreeMap<(String, usize), usize> = BTreeMap::new();
+        let mut has: BTreeMap<(String, usize), Vec<u64>> = BTreeMap::new();
         // What one that is away has cannot be looked at, and does not count.
         for server in others.filter(|server| self.runs(*server)) {
+            let looked = now();
             let Some(held) = self.held(server) else { return false };
-            for holder in held {
-                *has.entry(holder).or_default() += 1;
+            for (holder, left) in held {
+                has.entry(holder).or_default().push(looked + left);
             }
         }
         // Last, right before they are set.
         set.iter().all(|server| {
             self.held(*server).is_some_and(|held| {
-                held.iter().all(|holder| has.get(holder).is_some_and(|on| *on > INDEPENDENT / 2))
+                let looked = now();
+                held.iter().all(|(holder, left)| {
+                    let ends = has.get(holder).into_iter().flatten();
+                    ends.filter(|end| **end >= looked + left).count() > INDEPENDENT / 2
+                })
             })
         })
     }
 
-    /// Names that are locked on this server, and by which worker. None if that cannot be told.
-    fn held(&self, server: usize) -> Option<Vec<(String, usize)>> {
+    /// Names that are locked on this server, by which worker, and for how many ns still. None if that
+    /// cannot be told.
+    fn held(&self, server: usize) -> Option<Vec<((String, usize), u64)>> {
         let keys = connect(&self.place.admin_urls()[server])
             .and_then(|mut connection| keys(&mut connection))
             .ok()?;
-        let of = |key: &Key| -> Vec<(String, String)> {
-            key.holders().map(|field| (key.name.clone(), field.hold.clone())).collect()
+        let of = |key: &Key| -> Vec<(String, String, i64)> {
+            key.holders().map(|field| (key.name.clone(), field.hold.clone(), key.left)).collect()
         };
-        let worker = |(name, hold): (String, String)| {
+        let worker = |(name, hold, left): (String, String, i64)| {
             let client = Some(client_of(&hold).to_owned());
             let is_it = |wires: &Vec<Wire>| wires[server].client() == client;
-            Some((name, self.place.wires.iter().position(is_it)?))
+            let left = u64::try_from(left).map_or(u64::MAX / 2, |left| left * 1_000_000);
+            Some(((name, self.place.wires.iter().position(is_it)?), left))
         };
         // What a worker has that was killed, nobody believes in.
         Some(keys.iter().flat_map(of).filter_map(worker).collect())

@@ -1,6 +1,6 @@
 -- Gives up one hold, or sets its hold count, once the arguments are known.
 --
--- Uses lock, field, count, channel, verb, now, tell_first
+-- Uses channel, verb, tell_first
 
 local line = nil
 -- include reentrant/body/give_up.lua

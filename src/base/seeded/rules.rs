@@ -340,7 +340,7 @@ rules! {
     TokenIsRaised: Test("redlock::acquisition::tests::a_token_that_was_not_taken_is_no_holder"),
     /// A majority that was lost is not brought back by later grants.
     LostMajorityStaysLost: Test(
-        "base::majority::tests::a_part_that_is_put_in_later_counts_but_brings_nothing_back"
+        "base::majority::tests::a_loss_that_nobody_has_seen_is_final_too"
     ),
 
     // 6. One release wakes one client, and others get their turn.
