@@ -328,8 +328,11 @@ impl Engine {
     /// The last waiter of a name has left. Its place in the line is given up once no attempt is on
     /// the wire.
     pub(super) fn leave_line(&mut self, name_id: u64) {
-        let has_place = self.queues.names.get(&name_id).is_some_and(NameRecord::has_place);
-        let mut place = self.ends_place(name_id).filter(|_| has_place);
+        let Some(name) = self.queues.names.get(&name_id) else { return };
+        let (has_place, has_channel) =
+            (name.has_place(), name.lock.kind().has_channel_per_waiter());
+        let mut place =
+            if has_channel { self.ends_place(name_id).filter(|_| has_place) } else { None };
         while let Some(id) = self.attempted_hold(name_id) {
             if !has_place || seeded!(LastWaiterLeaves) {
                 self.drop_hold(id);

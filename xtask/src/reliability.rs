@@ -54,7 +54,7 @@ const BARS: &[(&str, &str, u64, &str)] = &[
     ("server-errors", "errors", 40, "errors of servers, before and after each script"),
     ("acl", "removed", 15, "permissions taken away, one at a time"),
     ("chaos", "histories", 120, "histories of real processes"),
-    ("chaos", "operations", 240_000, "operations in them"),
+    ("chaos", "operations", 220_000, "operations in them"),
     ("chaos", "histories_with_read_write", 30, "of them with read-write locks"),
     ("chaos", "histories_with_semaphore", 30, "of them with semaphores"),
     ("chaos", "histories_with_latch", 30, "of them with count-down latches"),
